@@ -444,10 +444,10 @@ def projection(sizes: Sizes, output: float, *, gate: float = 0.0, copied: bool) 
     # compiled, a gate reads the output in place and only the product of both is kept
     in_place = sizes.profile.megatron or (sizes.profile.compiled and sizes.model.query_gate)
     copied = copied and sizes.rank.execution.attention != "unfused" and not in_place
-    kept = output * (2 if copied else 1) + gate
+    kept, read = output * (2 if copied else 1) + gate, output / sizes.item * sizes.input_item
     if sizes.narrow_inputs:
-        kept += output / sizes.item * sizes.input_item
-    return SavedTensors(component="proj", kept=kept, in_backward=output)
+        kept += read
+    return SavedTensors(component="proj", kept=kept, in_backward=output, read_too=read)
 
 
 def _normed_heads(sizes: Sizes, heads: int, kv_heads: int) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from predict.layers.adapters import saved_with_adapters
+from predict.layers.adapters import adapters_of, saved_with_adapters
 from predict.layers.attention import CORE, heads_on_rank, rotary_bytes
+from predict.layers.mixture import expert_rows
 from predict.layers.modulation import saved_by_modulation
 from predict.layers.norms import norm, residual
 from predict.layers.part import parts_of
@@ -11,7 +12,7 @@ from predict.layers.saved_tensors import FP32, Saved, Sizes, kept_by_component
 from predict.model.spec import LayerKind
 from predict.rank.share import RankShare
 from predict.run.frameworks import memory_profile_of
-from sampling.cells.matrices import Matrix
+from sampling.cells.matrices import Matrix, products_on_rank
 
 ROTARY_TABLES = "rope"
 """The component that all layers of one forward share: one storage, to which each of them refers."""
@@ -66,6 +67,35 @@ def _output(sizes: Sizes, product: Matrix) -> float:
     """The output of a product; where tp divides its inputs, of the sum that sequence parallelism scatters."""
     rows = sizes.rows if product.split == "inputs" else sizes.tokens
     return float(sizes.item * rows * product.on_rank(sizes.tp).outputs)
+
+
+def held_for_weights(sizes: Sizes, kind: LayerKind, saved: Saved) -> float:
+    """Bytes that the gradients of a layer's weights need after those of its inputs: the inputs of its products, and the gradients of
+    their outputs (Qi et al., arXiv 2401.10241, table 1: 32·s·b·h of a GPT's layer; Megatron-LM's and DeepSeek's `WeightGradStore`).
+
+    No more than all that `saved` keeps, which waits where nothing is recomputed.
+    """
+    kept = sum(step.kept for step in saved if step.component != ROTARY_TABLES)
+    inputs = sum(step.for_weights for step in saved)
+    return min(kept, inputs + sizes.input_item * _outputs_with_gradients(sizes, kind))
+
+
+def _outputs_with_gradients(sizes: Sizes, kind: LayerKind) -> float:
+    """Elements that the products of a layer put out, of those whose weights are trained."""
+    rank, model = sizes.rank, sizes.model
+    if rank.run.adapters.are_trained:
+        return sum(each.rows(rank) * (each.outputs + each.rank) for each in adapters_of(rank.run, kind))
+    parts = parts_of(model, kind)
+    matrices = (each for part in parts for each in part.matrices(model) if each.is_linear)
+    found = float(
+        sum(
+            (sizes.rows if each.split == "none" else sizes.tokens) * each.on_rank(sizes.tp).outputs for each in matrices
+        )
+    )
+    if kind.sparse and model.experts:
+        routed = products_on_rank(model.feed_forward(kind).expert_matrices(model), rank.plan.etp).values()
+        found += expert_rows(rank, model.experts) * sum(outputs for outputs, _ in routed)
+    return found
 
 
 def waiting_on_host(rank: RankShare, kind: LayerKind) -> int:

@@ -184,7 +184,7 @@ def _in_torch(sizes: Sizes, linear: LinearAttention) -> Saved:
             in_forward=pairs,
             in_backward=2 * pairs,
         ),
-        SavedTensors(component="proj", kept=output, in_backward=output),
+        SavedTensors(component="proj", kept=output, in_backward=output, read_too=output),
     )
 
 
@@ -209,5 +209,6 @@ def _flash(sizes: Sizes, linear: LinearAttention) -> Saved:
             component="proj",
             kept=2 * output + FP32 * tokens * heads + sizes.input_item * tokens * values,
             in_backward=2 * output,
+            read_too=sizes.input_item * tokens * values,
         ),
     )

@@ -199,7 +199,12 @@ def _in_torch(sizes: Sizes, mamba: Mamba) -> Saved:
             in_forward=pairs,
             in_backward=2 * pairs,
         ),
-        SavedTensors(component="proj", kept=gate + item * tokens * width, in_backward=FP32 * tokens * width),
+        SavedTensors(
+            component="proj",
+            kept=gate + item * tokens * width,
+            in_backward=FP32 * tokens * width,
+            read_too=item * tokens * width,
+        ),
     )
 
 
@@ -224,5 +229,6 @@ def _flash(sizes: Sizes, mamba: Mamba) -> Saved:
             component="proj",
             kept=output + FP32 * tokens * groups + sizes.input_item * tokens * width,
             in_backward=2 * output,
+            read_too=sizes.input_item * tokens * width,
         ),
     )

@@ -80,12 +80,14 @@ def normed_input(
     that no fp8 copy replaces it. `input_of`: the products that alone read it.
     """
     item = sizes.item if not_only_products else sizes.input_item
+    kept = item * sizes.input_rows * sizes.hidden
     output = SavedTensors(
         component=component,
-        kept=item * sizes.input_rows * sizes.hidden,
+        kept=kept,
         if_recomputed={"layernorm": 0.0} if is_module and sizes.profile.frees_recomputed_outputs else {},
         in_backward=sizes.item * sizes.tokens * sizes.hidden,
         input_of=input_of,
+        read_too=kept,
     )
     return (norm(sizes, is_module=is_module, shares_input=shares_input), output)
 

@@ -90,6 +90,13 @@ class SavedTensors:
     """Further bytes while the backward is at this step."""
     input_of: tuple[str, ...] = ()
     """Products whose weights' gradients alone need what is kept, so that it is not kept where they are frozen and none has an adapter."""
+    read_too: float = 0.0
+    """Kept bytes that gradients of weights need, and other gradients too."""
+
+    @property
+    def for_weights(self) -> float:
+        """Kept bytes that the gradients of products' weights need."""
+        return self.kept if self.input_of else self.read_too
 
     def kept_under(self, recomputed: Iterable[str]) -> float:
         if not self.if_recomputed:

@@ -78,7 +78,7 @@ class ShortConv(Mixer):
             *normed_input(sizes, "qkv", is_module=False, input_of=("qkv",)),
             SavedTensors(component="qkv", kept=3 * one),
             SavedTensors(component=CORE, kept=2 * one + item * batch * width * (self.conv - 1), in_backward=2 * one),
-            SavedTensors(component="proj", kept=one, in_backward=one),
+            SavedTensors(component="proj", kept=one, in_backward=one, read_too=one),
         )
 
     def cache(self, share: ServerShare) -> LayerCache:

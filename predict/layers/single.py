@@ -54,5 +54,5 @@ class SingleStream(Attention):
         return (
             *attention,
             SavedTensors(component="mlp", kept=inner, if_recomputed={"mlp": 0.0}, in_backward=inner),
-            SavedTensors(component="proj", kept=2 * mixed + inner, in_backward=mixed + inner),
+            SavedTensors(component="proj", kept=2 * mixed + inner, in_backward=mixed + inner, read_too=mixed + inner),
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from predict.layers.adapters import frozen_saved
 from predict.layers.embedding import saved_by_embedding
 from predict.layers.head import saved_by_head, saved_by_joining
-from predict.layers.layer import REPEATED, ROTARY_TABLES, kept_by_layer, saved_by_layer
+from predict.layers.layer import REPEATED, ROTARY_TABLES, held_for_weights, kept_by_layer, saved_by_layer
 from predict.layers.norms import NORM, keeps_its_input
 from predict.layers.part import mixer_of
 from predict.layers.saved_tensors import (
@@ -76,6 +76,15 @@ class Activations:
         return self.kept_bytes - self.components.get(ROTARY_TABLES, 0.0)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BetweenHalves:
+    """Bytes held from the half of a split backward that makes gradients of inputs to that of weights, and the peak of the latter beyond
+    them."""
+
+    held_bytes: float
+    working_bytes: float
+
+
 def unit_activations(rank: RankShare, profile: MemoryProfile, unit: Unit) -> Activations:
     """The activations of a unit of a chunk, recomputed as the unit says."""
     if unit.kind is not None:
@@ -102,6 +111,14 @@ def layer_activations(rank: RankShare, kind: LayerKind, profile: MemoryProfile, 
         modules = rank.plan.modules_recomputed if recompute == "selective" else ()
         found = replace(_activations(sizes, saved, modules), in_graphs_bytes=_in_graphs(sizes, kind, modules))
     return _without_waiting(found, rank.run.offload.activation_share)
+
+
+def between_halves(rank: RankShare, kind: LayerKind, profile: MemoryProfile) -> BetweenHalves:
+    """A recomputed layer where its backward is split. What is repeated for B is there for W, as far as W needs it."""
+    sizes = Sizes(rank=rank.of_layer(kind), profile=profile)
+    saved = saved_by_layer(sizes, kind)
+    working = _activations(sizes, saved).backward_working_bytes
+    return BetweenHalves(held_bytes=held_for_weights(sizes, kind, saved), working_bytes=working)
 
 
 def _in_graphs(sizes: Sizes, kind: LayerKind, recomputed: Sequence[str]) -> float:
@@ -172,24 +189,33 @@ class Instant:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Halves:
+    """The halves of a split backward of a chunk. Each goes through its units as the whole backward does."""
+
+    inputs: Instant
+    """Peak of that of the inputs, while the units after the one in progress wait for their weights' half."""
+    held: float
+    """Bytes held between them."""
+    weights_working: float
+    """Peak of that of the weights beyond `held`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ChunkMemory:
     """Bytes kept between forward and backward, and the peak instant of each action.
 
     `first_backward` is the backward that allocates the gradients, where each step allocates them anew; `gradients` are all
-    that it allocates.
+    that it allocates. `halves` are those of a backward that is split.
     """
 
     kept: float
     forward: Instant
     backward: Instant
     first_backward: Instant
+    halves: Halves
     gradients: float
     in_graphs: float = 0.0
     """Of the kept bytes, those in the pool of CUDA graphs."""
-
-    @property
-    def backward_working(self) -> float:
-        return self.backward.total - self.kept
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,6 +229,11 @@ class UnitMemory:
     kept: float
     """Bytes of `activations` that are not another unit's already."""
     backward_working: float
+    between: BetweenHalves | None
+    """Where its backward is split and it is recomputed; any other keeps the same bytes until the half of the weights, which works as the
+    whole backward does."""
+    weights_working: float
+    """Working set of the weights' half."""
     gathered: float
     unreduced: float
     sent: float
@@ -231,12 +262,16 @@ class ChunkCounter:
 
     def chunk(self, chunk: ChunkUnits) -> ChunkMemory:
         units = self.units(chunk)
-        forward, backward, first = _peaks(units, self._in_transfer(chunk))
+        released = self._run.schedule.released_by_b
+        forward, backward, first, halves = _peaks(
+            units, self._in_transfer(chunk), [_held(unit, released) for unit in units]
+        )
         return ChunkMemory(
             kept=sum(unit.kept for unit in units),
             forward=forward,
             backward=backward,
             first_backward=first,
+            halves=halves,
             gradients=sum(unit.gradients for unit in units),
             in_graphs=sum(unit.activations.in_graphs_bytes for unit in units),
         )
@@ -284,14 +319,19 @@ class ChunkCounter:
         gathered, unreduced = gathered_bytes(run, profile, unit, groups), unreduced_bytes(run, profile, unit, groups)
         sent = sent_bytes(run, profile, unit, groups)
         stays = is_table_of_root(run, profile, unit)
+        of_head, transposed = head_gradient_bytes(run, profile, unit), transposed_bytes(run, unit, groups)
+        repeats = unit.recompute != "none" and not is_frozen and self._run.schedule.splits_backward
+        between = between_halves(rank, unit.kind, profile) if unit.kind and repeats else None
         return UnitMemory(
             state=state,
             linear_shapes=linear_shapes(run, unit.kind) if unit.kind else frozenset(),
             activations=activations,
             kept=activations.kept_bytes,
             # the backward of the loss, or of the product before it
-            backward_working=max(activations.backward_working_bytes, head_gradient_bytes(run, profile, unit))
-            + transposed_bytes(run, unit, groups),
+            backward_working=max(activations.backward_working_bytes, of_head) + transposed,
+            weights_working=max(between.working_bytes if between else activations.backward_working_bytes, of_head)
+            + transposed,
+            between=between,
             gathered=0.0 if stays else gathered,
             unreduced=unreduced,
             sent=sent,
@@ -302,27 +342,41 @@ class ChunkCounter:
         )
 
 
-def _peaks(units: Sequence[UnitMemory], in_transfer: float) -> tuple[Instant, Instant, Instant]:
-    """The peaks of forward, backward and first backward. While one unit is computed, FSDP gathers the next one, or as many as make half of
-    `in_transfer` elements with it, and gradients of units before it are reduced."""
-    forwards, backwards, firsts = [], [], []
+def _held(unit: UnitMemory, released_by_b: float) -> float:
+    """Bytes that a unit holds between the halves of its backward, of which the schedule's account has released a share."""
+    return (1 - released_by_b) * (unit.between.held_bytes if unit.between else unit.kept)
+
+
+def _peaks(
+    units: Sequence[UnitMemory], in_transfer: float, held: Sequence[float]
+) -> tuple[Instant, Instant, Instant, Halves]:
+    """The peaks of forward, backward, first backward and the halves of one. While one unit is computed, FSDP gathers the next one, or as
+    many as make half of `in_transfer` elements with it, and gradients of units before it are reduced."""
+    forwards, backwards, firsts, inputs, weights = [], [], [], [], []
     made = sum(unit.gradients for unit in units)
     throughout = sum(unit.throughout for unit in units)
     throughout_backward = throughout + sum(unit.throughout_backward for unit in units)
-    kept = 0.0
+    kept, waiting, all_held = 0.0, sum(held), sum(held)
     next_gathered = _gathered_ahead(units, in_transfer / 2)
     previous_gathered = _gathered_ahead(units[::-1], in_transfer / 2)[::-1]
     reduced = _being_reduced(units, in_transfer)
-    for unit, ahead, behind, earlier in zip(units, next_gathered, previous_gathered, reduced, strict=True):
+    for unit, of_unit, ahead, behind, earlier in zip(
+        units, held, next_gathered, previous_gathered, reduced, strict=True
+    ):
         kept += unit.kept
+        waiting -= of_unit
         working = unit.activations.forward_working_bytes + unit.gathered + ahead + throughout
         forwards.append(Instant(activations=kept, working=working))
-        working = unit.backward_working + unit.gathered + behind + unit.unreduced + earlier + throughout_backward
+        of_weights = unit.gathered + behind + unit.unreduced + earlier + throughout_backward
+        working = unit.backward_working + of_weights
         backwards.append(Instant(activations=kept, working=working))
+        inputs.append(Instant(activations=kept + waiting, working=working))
+        weights.append(unit.weights_working + of_weights - waiting)
         # gradients of this unit and of the later ones, whose backwards came before
         firsts.append(Instant(activations=kept, working=working, gradients=made))
         made -= unit.gradients
-    return _largest(forwards), _largest(backwards), _largest(firsts)
+    halves = Halves(inputs=_largest(inputs), held=all_held, weights_working=max(weights, default=0.0))
+    return _largest(forwards), _largest(backwards), _largest(firsts), halves
 
 
 def _gathered_ahead(units: Sequence[UnitMemory], elements: float) -> list[float]:

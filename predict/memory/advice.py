@@ -18,7 +18,7 @@ from predict.memory.estimate import MemoryEstimate, Verdict, memory_of
 from predict.memory.state import takes_gradients_as_they_are
 from predict.rank.share import is_primary_fp8
 from predict.run.execution import EXPANDABLE, PRIMARY, REMAINDER
-from predict.run.frameworks import memory_profile_of, selective_is_of_operators
+from predict.run.frameworks import memory_profile_of, recompute_refusal, selective_is_of_operators
 from predict.run.lengths import PACKED
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun, one_replica
@@ -253,7 +253,7 @@ def _schedules(run: TrainingRun) -> list[Settings]:
         wanted = registry.get(name)
         if name == plan.schedule or wanted.solver is not None:
             continue
-        if plan.recompute != "none" and wanted.recompute_refusal:
+        if plan.recompute != "none" and recompute_refusal(run.execution.framework, wanted):
             continue
         chunks = [vpp for vpp in dict.fromkeys((plan.vpp, 1, 2)) if not wanted.refusal(plan.pp, vpp, run.microbatches)]
         if chunks and chunks[0] == plan.vpp:

@@ -252,7 +252,7 @@ class MemoryModel:
                 schedule, ranks=plan.pp, chunks=plan.vpp, microbatches=microbatches, memory_limit=limit
             )
         return [
-            _in_whole(peak_of_order(row, chunks, schedule.released_by_b), order.folded, rank)
+            _in_whole(peak_of_order(row, chunks), order.folded, rank)
             for rank, (row, chunks) in enumerate(zip(order.core.rows, self.chunks, strict=True))
         ]
 
@@ -305,7 +305,7 @@ def memory_timeline(run: TrainingRun, timeline: Timeline, step_us: float) -> tup
 
 def _rank_timeline(model: MemoryModel, timeline: Timeline, step_us: float, rank: int) -> RankTimeline:
     row = timeline.order.rows[rank]
-    actions = trace(row, model.chunks[rank], model.run.schedule.released_by_b)
+    actions = trace(row, model.chunks[rank])
     baseline = model.baseline(rank)
     none = np.zeros(len(row))
     activations = _spans(0.0, actions.activations, actions.activations_after, 0.0)

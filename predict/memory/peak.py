@@ -1,8 +1,9 @@
 """The peak of one rank: its actions replayed in the schedule's order.
 
 A microbatch's activations of a chunk live from its forward to its backward, as `predict.schedules.engine.timing.alive` counts them:
-where the backward is split into B and W, until W, except the share that B releases according to the schedule. The working set
-of the action in progress and the gradients allocated so far are added. Memory that exists throughout the step is not included.
+where the backward is split into B and W, until W, except the share that B releases according to the schedule. Of a recomputed layer,
+W needs more than the forward keeps for B. The working set of the action in progress and the gradients allocated so far are added. Memory
+that exists throughout the step is not included.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from predict.memory.activations import ChunkMemory, Instant
 from predict.memory.state import StateBytes
 from predict.run.memory_profile import Buffer
 from predict.schedules.engine.order import BW, CHUNK, KIND, KINDS, PAIRED, Action, B, F, Rows, W
-from predict.schedules.engine.timing import alive
 from regressors.features.arrays import Floats
 
 
@@ -49,12 +49,12 @@ class Peak:
         return self.at.total
 
 
-def trace(row: Rows, chunks: Sequence[ChunkMemory], released_by_b: float = 0.0) -> Trace:
+def trace(row: Rows, chunks: Sequence[ChunkMemory]) -> Trace:
     """The bytes of every action of a rank, in the rank's order `row`, from the memory of its chunks."""
     kind, chunk = row[:, KIND], row[:, CHUNK]
     kept = np.array([each.kept for each in chunks])
     first = _allocates_gradients(kind, chunk)
-    after = alive(row, released_by_b, sizes=kept)
+    after = np.cumsum(_changes(chunks)[kind, chunk])
     gradients_after = np.cumsum(np.array([each.gradients for each in chunks])[chunk] * first)
     own = _instants(chunks)[kind + len(KINDS) * first, chunk]
     # the instants of B and BW include what is kept already
@@ -67,6 +67,15 @@ def trace(row: Rows, chunks: Sequence[ChunkMemory], released_by_b: float = 0.0) 
         gradients_after=gradients_after,
     )
     return _with_pairs(row, alone)
+
+
+def _changes(chunks: Sequence[ChunkMemory]) -> Floats:
+    """Bytes of activations by which each kind of action changes what is alive, by chunk."""
+    table = np.zeros((len(KINDS), len(chunks)))
+    for index, chunk in enumerate(chunks):
+        kept, held = chunk.kept, chunk.halves.held
+        table[[F, B, W, BW], index] = kept, held - kept, -held, -kept
+    return table
 
 
 def _before(after: Floats) -> Floats:
@@ -84,14 +93,14 @@ def _allocates_gradients(kind: NDArray[np.int32], chunk: NDArray[np.int32]) -> N
 def _instants(chunks: Sequence[ChunkMemory]) -> Floats:
     """Activations, working set and gradients of each kind of action and, below, of those that allocate gradients, by chunk.
 
-    A W works on activations that are kept already.
+    A W works on activations that are held already.
     """
     table = np.zeros((2 * len(KINDS), len(chunks), 3))
     for index, chunk in enumerate(chunks):
-        late = Instant(activations=0.0, working=chunk.backward_working)
+        late = Instant(activations=0.0, working=chunk.halves.weights_working)
         rows = {
             F: chunk.forward,
-            B: chunk.backward,
+            B: chunk.halves.inputs,
             BW: chunk.backward,
             W: late,
             len(KINDS) + BW: chunk.first_backward,
@@ -115,9 +124,9 @@ def _with_pairs(row: Rows, alone: Trace) -> Trace:
     return replace(alone, activations=activations, working=working, gradients=gradients)
 
 
-def peak_of_order(row: Rows, chunks: Sequence[ChunkMemory], released_by_b: float = 0.0) -> Peak:
+def peak_of_order(row: Rows, chunks: Sequence[ChunkMemory]) -> Peak:
     """The peak of a rank whose actions run in the order `row`."""
-    found = trace(row, chunks, released_by_b)
+    found = trace(row, chunks)
     index = int(np.argmax(found.total))
     kind, microbatch, chunk, _ = row[index].tolist()
     at = Instant(

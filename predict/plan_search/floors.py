@@ -283,11 +283,10 @@ def _floor(structure: Structure, times: Floats, microbatches: Ints) -> Floats:
         backward, follows = least + added, np.zeros_like(forward)
     else:
         backward = follows = times[..., BACKWARD] + added
-    repeats = 0.0 if structure.splits_backward else 1.0
-    work = (forward + backward) @ structure.units.sum(axis=1).T
-    work += repeats * again @ structure.repeated.sum(axis=1).T
+    work = (forward + backward) @ structure.units.sum(axis=1).T + again @ structure.repeated.sum(axis=1).T
     outside = (forward + follows) @ np.moveaxis(structure.before, 1, 2)
-    outside += repeats * again @ np.moveaxis(structure.repeated_before, 1, 2)
+    if not structure.splits_backward:
+        outside += again @ np.moveaxis(structure.repeated_before, 1, 2)
     share = microbatches / structure.copies
     pipeline: Floats = (work * share[:, None] + outside.min(axis=0)).max(axis=1)
     return pipeline
@@ -303,7 +302,7 @@ def _floor_of_any_layout(structure: Structure, times: Floats, microbatches: Ints
         backward = np.minimum(backward, times[..., INPUT] + times[..., WEIGHT])
     of_unit = times[..., FORWARD] + backward + added
     work = of_unit @ structure.units.sum(axis=(0, 1))
-    if not structure.splits_backward and structure.run.plan.recompute_method == "uniform":
+    if structure.run.plan.recompute_method == "uniform":
         work = work + times[..., AGAIN] @ structure.repeated.sum(axis=(0, 1))
     share = microbatches / structure.copies
     fullest = of_unit[:, :-2][:, of_layers > 0].min(axis=1) * np.ceil(of_layers.sum() / ranks) * share

@@ -90,6 +90,11 @@ def with_calls(work: Work, more: Calls) -> Work:
     return Work(calls=work.calls + more, overlapped=work.overlapped) if more else work
 
 
+def after(earlier: Work, later: Work) -> Work:
+    """The one and then the other."""
+    return Work(calls=earlier.calls + later.calls, overlapped=earlier.overlapped + later.overlapped)
+
+
 def _overlapped(
     exchange: Exchange, modules: Sequence[tuple[Module, Calls]], own: Calls, phase: Phase
 ) -> OverlappedCommunication:

@@ -12,6 +12,7 @@ from predict.run.execution import ADDING, ADDING_NOTHING, WHOLE_LAYERS, Executio
 from predict.run.memory_profile import MemoryProfile
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
+from predict.schedules.building import Schedule
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, did_you_mean
 from sampling.files.places import CONFIGS
@@ -169,6 +170,20 @@ def _files(name: str, like: Callable[[FrameworkFile], str] = _like) -> tuple[Fra
         seen.append(name)
         name = like(files[-1])
     return tuple(files)
+
+
+def recompute_refusal(framework: str, schedule: Schedule) -> str | None:
+    """Why a framework cannot recompute activations under a schedule, as words to follow the schedule's name; None if it can.
+
+    Where B and W are apart, Megatron-LM's and DeepSeek's runtimes run the whole backward in B and leave products of weights to W, with
+    what these read (`WeightGradStore`: sail-sg/zero-bubble-pipeline-parallelism, megatron/core/zbpp_utils.py; deepseek-ai/DualPipe,
+    dualpipe/utils.py), so that the forward is repeated once. torch's runtime calls autograd in B, and in W again for each group of
+    weights (torch 2.13, distributed/pipelining/_backward.py, `stage_backward_weight`), and its checkpoints repeat their forward in
+    each call (utils/checkpoint.py, `_checkpoint_hook`; pytorch issue 136766): counted, once in B and once for each weight in W.
+    """
+    if framework in TORCH_RUNTIME and schedule.splits_backward:
+        return "splits the backward, and torch's runtime would repeat the forward in B and again for each weight in W"
+    return None
 
 
 def refused_by_runtime(framework: str, plan: Plan, microbatches: int) -> str:

@@ -68,13 +68,6 @@ class Schedule:
             return f"is timed up to {MOST:,} ranks · chunks · microbatches, not {ranks * chunks * microbatches:,}"
         return self.supports(ranks, chunks, microbatches)
 
-    @property
-    def recompute_refusal(self) -> str | None:
-        """Why full recomputation of activations cannot be combined with it, as words to follow its name; None if it can."""
-        if not self.splits_backward:
-            return None
-        return "runs B and W as two passes over the same activations, and each would have to recompute the forward"
-
 
 REGISTRY: dict[str, Schedule] = {}
 Function = TypeVar("Function")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from predict.run.frameworks import recompute_refusal
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.compare import ScheduleOutcome, best, best_or_nearest, compare
@@ -72,7 +73,7 @@ def compare_schedules(
         depth = wanted.placement(run.plan.pp, run.plan.vpp).depth
         if run.model.layers < depth:
             return f"makes {depth} stages, more than the model's {run.model.layers} layers"
-        return wanted.recompute_refusal if run.plan.recompute != "none" else None
+        return recompute_refusal(run.execution.framework, wanted) if run.plan.recompute != "none" else None
 
     outcomes = compare(
         names,

@@ -67,7 +67,12 @@ def chunk_of_operators(cache: BlockCache, stage: Stage, send: Calls, again: int,
     def blocks(half: str) -> Blocks:
         return tuple(Repeated(block=getattr(of, half), count=many) for of, many in units)
 
-    added = tuple(repeated for repeated in blocks("accumulation") if repeated.block.calls)
+    added = tuple(each for each in blocks("accumulation") if each.block.calls)
+    repeated = (
+        *_repeated_forward(cache, stage.kinds[:again]),
+        *(_repeated_tower(cache.rank.run) if stage.first else ()),
+        *_repeated_ends(cache, outer),
+    )
     return ChunkCalls(
         layers=len(stage.kinds),
         forward=(
@@ -75,14 +80,8 @@ def chunk_of_operators(cache: BlockCache, stage: Stage, send: Calls, again: int,
             *blocks("forward"),
             *_without_gradient(cache, stage),
         ),
-        backward=(
-            *_repeated_forward(cache, stage.kinds[:again]),
-            *(_repeated_tower(cache.rank.run) if stage.first else ()),
-            *_repeated_ends(cache, outer),
-            *blocks("backward"),
-            *added,
-        ),
-        backward_input=blocks("backward_input") if halves else (),
+        backward=(*repeated, *blocks("backward"), *added),
+        backward_input=(*repeated, *blocks("backward_input")) if halves else (),
         backward_weight=(*blocks("backward_weight"), *added) if halves else (),
         send=send,
     )

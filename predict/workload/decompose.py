@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from predict.rank.blocks import Calls
+from predict.run.frameworks import recompute_refusal
 from predict.run.plan import BEST
 from predict.run.stages import Stage, placement_of, stages_of_ranks
 from predict.run.training_run import TrainingRun
@@ -102,7 +103,7 @@ def concrete(run: TrainingRun) -> list[TrainingRun]:
         return [run]
     names = registry.fitting(plan.pp, plan.vpp, run.microbatches)
     if plan.recompute != "none":
-        names = [name for name in names if registry.get(name).recompute_refusal is None]
+        names = [name for name in names if not recompute_refusal(run.execution.framework, registry.get(name))]
     return [replace(run, plan=replace(plan, schedule=name)) for name in names]
 
 

@@ -33,7 +33,7 @@ from predict.rank.exchanges import (
     sharded_forward,
     sharded_gradients,
 )
-from predict.rank.module import Exchange, Module, Work, Works, gradient_sums, with_calls, work_of
+from predict.rank.module import Exchange, Module, Work, Works, after, gradient_sums, with_calls, work_of
 from predict.rank.share import RankShare, Weights, embedding_weights, head_weights
 from predict.run.execution import ATTENTION_KERNELS
 from predict.workload.whole_layers import layer_call
@@ -117,8 +117,8 @@ Moved = Callable[[RankShare, float, Calls], tuple[OverlappedCommunication, ...]]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LayerBlocks:
-    """Blocks of one layer. `again` is the forward that full recomputation repeats; the backward includes selective recomputation,
-    but not the accumulation of gradients."""
+    """Blocks of one layer. `again` is the forward that full recomputation repeats; the backward, or its half by input, includes selective
+    recomputation, but not the accumulation of gradients."""
 
     forward: Block
     again: Block
@@ -247,17 +247,16 @@ def blocks_of(
         )
 
     def halves() -> tuple[Block, Block]:
-        by_input = with_calls(work_of(modules, "backward_input"), in_backward)
+        by_input = after(again, with_calls(work_of(modules, "backward_input"), in_backward))
         return (
             block(by_input, sharded_forward, back_from_host, phase="backward_input"),
             block(work_of(modules, "backward_weight"), sharded_gradients, phase="backward_weight"),
         )
 
-    repeated = Work(calls=again.calls + backward.calls, overlapped=again.overlapped + backward.overlapped)
     return LayerBlocks(
         forward=block(forward, sharded_forward, leaving_for_host, phase="forward"),
         again=block(forward, heading=RECOMPUTE, phase="forward"),
-        backward=block(repeated, sharded_backward, back_from_host, phase="backward"),
+        backward=block(after(again, backward), sharded_backward, back_from_host, phase="backward"),
         halves=cache(halves),
         accumulation=accumulation_block(rank, trained),
     )

@@ -25,6 +25,7 @@ PLANS: list[dict[str, Any]] = [
     {"pp": 4, "schedule": "zb-h1"},
     {"pp": 2, "vpp": 2, "schedule": "dualpipe"},
     {"pp": 2, "vpp": 2, "schedule": "zbv"},
+    {"pp": 2, "vpp": 2, "schedule": "zbv", "recompute": "full"},
     {"cp": 4, "dp": 2},
     {"cp": 2, "cp_method": "all_to_all"},
     {"dp": 8, "zero": 3},

@@ -202,7 +202,6 @@ def zero_bubble(config: Config) -> Iterator[str]:
     alone = {
         "execution.overlap_gradients": False,
         "execution.stragglers": False,
-        "plan.recompute": "none",
         "plan.vpp": 1,
     }
     config, tried = changed(config, alone), 0

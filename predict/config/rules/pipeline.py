@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from predict.config.rules.rule import Problems, rule
 from predict.huggingface.families.family import MOST_LAYERS
+from predict.run.frameworks import recompute_refusal
 from predict.run.plan import AUTO, BEST, Plan
 from predict.run.stages import split_layers
 from predict.schedules import registry
@@ -14,18 +15,18 @@ COPIES = 2
 SPLITTING = ("layout", "first_stage_layers", "last_stage_layers", "count_embedding", "count_loss")
 
 
-@rule("plan.recompute", "the schedule does not support this recomputation")
-def schedule_recomputes(recompute: str, schedule: str) -> Problems:
+@rule("plan.recompute", "the framework's pipelines do not recompute under this schedule")
+def schedule_recomputes(recompute: str, schedule: str, framework: str) -> Problems:
     if recompute == "none" or schedule == BEST:
         return
     try:
-        reason = registry.get(schedule).recompute_refusal
+        reason = recompute_refusal(framework, registry.get(schedule))
     except ConfigError:  # the rule of plan.schedule reports it
         return
     if reason:
         yield (
-            f"{recompute} does not go with {schedule}, which {reason}; set plan.recompute to none, or take a schedule that "
-            "does not split the backward"
+            f"{recompute} does not go with {schedule}, which {reason}; set plan.recompute to none, take a schedule that does "
+            "not split the backward, or another framework"
         )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from predict.layers.latent import LatentAttention
 from predict.layers.routing import busiest_rank
-from predict.memory.activations import Activations, _without_waiting, layer_activations
+from predict.memory.activations import Activations, _without_waiting, between_halves, layer_activations
 from predict.model.spec import DENSE, LayerKind
 from predict.rank.share import padded_vocabulary
 from predict.run.frameworks import memory_profile_of
@@ -34,6 +34,20 @@ def test_what_waits_on_the_host_is_back_while_its_layer_works() -> None:
     away = _without_waiting(here, 0.25)
     assert away.components == {"mlp": 6.0, "norm": 3.0}
     assert (away.forward_working_bytes, away.backward_working_bytes) == (3 + 3, 5 + 3)
+
+
+def test_the_weights_half_of_a_gpt_needs_what_the_zero_bubble_paper_counts() -> None:
+    """32·s·b·h bytes of 16-bit inputs and gradients of outputs (Qi et al., arXiv 2401.10241, table 1)."""
+    rank = rank_of("gpt3-175b", seq_len=2048, execution__dropout=True)
+    assert between_halves(rank, DENSE, PROFILES["megatron-te"]).held_bytes == 32 * 2048 * 12288
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3", "qwen3-next-80b-a3b", "gpt-oss-20b"])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_recomputed_layer_holds_no_more_between_its_halves_than_one_that_is_not(model: str, profile: str) -> None:
+    for kind in set(spec(model).kinds()):
+        kept = layer(model, kind, profile).kept_without_rotary_bytes
+        assert 0.3 * kept < between_halves(rank_of(model), kind, PROFILES[profile]).held_bytes <= kept
 
 
 @pytest.mark.parametrize("profile", PROFILES)

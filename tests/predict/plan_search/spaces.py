@@ -60,6 +60,9 @@ DENSE: tuple[Mapping[str, Any], ...] = (
     {"plan": {"tp": 4, "pp": 2, "cp": 1, "vpp": 1, "recompute": "none"}, "execution": {"overlap_tp": AUTO, "overlap_p2p": AUTO, "overlap_gradients": AUTO}, "batch": {"micro": [1, 2]}},
     {"plan": {"tp": 2, "pp": [1, 2], "count_embedding": AUTO, "count_loss": AUTO, "vpp": [1, 2]}, "batch": {"micro": 1}, "precision": "fp8"},
     {"plan": {"tp": [1, 2, 4], "pp": [1, 2], "zero": 1, "recompute": "selective", "recompute_modules": AUTO, "vpp": 1, "cp": 1}, "batch": {"micro": 2}},
+    {"plan": {"pp": [2, 4], "tp": 1, "vpp": [1, 2], "zero": 1, "schedule": ["zb-h1", "zb-auto", "zbv", "v-half", "dualpipe", "dualpipev"], "recompute": ["none", "selective", "full"]}, "batch": {"micro": 1}},
+    {"plan": {"pp": 2, "tp": 2, "vpp": [1, 2], "schedule": ["best", "zb-h2", "interleaved-zb"], "recompute": "full", "recompute_method": "block", "recompute_layers": [1, 4, 8]}, "batch": {"micro": 1}},
+    {"plan": {"pp": [2, 4], "tp": 1, "vpp": 1, "schedule": ["1f1b", "zb-h1"], "recompute": "full", "layout": AUTO, "zero": 1}, "batch": {"micro": 1}},
 )  # fmt: skip
 """Of a dense model on eight GPUs."""
 MIXED: tuple[Mapping[str, Any], ...] = (
@@ -68,6 +71,7 @@ MIXED: tuple[Mapping[str, Any], ...] = (
     {"plan": {"pp": 2, "tp": 1, "ep": [1, 4, 8], "etp": 1, "cp": 1, "recompute": AUTO}, "execution": {"dispatch": AUTO}, "batch": {"micro": 1}},
     {"plan": {"pp": 1, "tp": 2, "ep": [2, 8], "cp": AUTO, "etp": 1, "recompute": "selective", "recompute_modules": AUTO}, "batch": {"micro": [1, 2]}},
     {"plan": {"pp": [1, 2], "vpp": [1, 2], "tp": 1, "ep": [8, 16], "etp": 1, "cp": 1, "recompute": "none", "zero": 1}, "execution": {"overlap_ep": ["none", "microbatch"]}, "batch": {"micro": 1, "global": [128, 64, 32, 16], "seq_len": 4096}},
+    {"plan": {"pp": [2, 4], "vpp": 2, "tp": 1, "ep": [2, 4], "etp": 1, "cp": 1, "zero": 1, "schedule": ["dualpipe", "dualpipev", "zbv"], "recompute": ["none", "selective", "full"], "recompute_modules": ["core_attn", "layernorm, moe_act"]}, "execution": {"overlap_ep": "microbatch"}, "batch": {"micro": 1}},
     {"plan": {"pp": [1, 2], "tp": 2, "ep": [1, 4], "etp": 1, "cp": 1, "vpp": 1, "recompute": "none", "zero": 1}, "execution": {"framework": "nemo", "stragglers": AUTO, "waiting_time": [0.5, 1.0], "step_overhead_us": [0, 1000]}, "batch": {"micro": 1}},
 )  # fmt: skip
 """Of a mixture of experts on sixteen GPUs."""

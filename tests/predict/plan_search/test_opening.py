@@ -39,6 +39,7 @@ OPEN: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (
     (SPARSE, {"plan": {"pp": [1, 2], "tp": 1, "cp": 1, "ep": 2, "etp": 1, "vpp": 1, "zero": 1, "recompute": ["none", "selective"], "recompute_modules": AUTO}, "batch": {"micro": 2}}),
     (FURTHER, {"plan": {"pp": 3, "tp": 1, "cp": 1, "ep": 2, "etp": 1, "vpp": 1, "zero": 1, "recompute": "none", "layout": AUTO}, "batch": {"micro": 1}}),
     (SMALL, {"plan": {"pp": 3, "tp": 1, "cp": 1, "vpp": 1, "zero": 1, "recompute": "selective", "layout": AUTO, "recompute_modules": AUTO}, "batch": {"micro": 1}}),
+    (SMALL, {"plan": {"pp": 2, "tp": 1, "cp": 1, "vpp": 1, "zero": 1, "schedule": "zb-h1", "recompute": ["full", "selective", "none"], "layout": AUTO}, "batch": {"micro": 1}}),
 )  # fmt: skip
 TOP = 3
 

@@ -118,11 +118,27 @@ def test_a_backward_is_two_forwards_but_for_the_scores_that_flash_attention_comp
             assert flops(chunk.backward) == pytest.approx(2 * flops(chunk.forward) + scores, rel=1e-9)
 
 
-def test_halves_of_a_backward_do_together_what_the_whole_does() -> None:
-    run = made(MOE, 4, plan__pp=2, plan__schedule="zb-h1", plan__dp=4, plan__ep=4)
-    for rank in ranks(run):
-        for chunk in rank.chunks:
+RECOMPUTED: list[dict[str, Any]] = [
+    {"plan__recompute": "none"},
+    {"plan__recompute": "full"},
+    {"plan__recompute": "full", "plan__recompute_method": "block"},
+    {"plan__recompute": "ops"},
+    {"plan__recompute": "selective", "plan__recompute_modules": "core_attn, moe"},
+]
+
+
+@pytest.mark.parametrize("recomputed", RECOMPUTED, ids=str)
+def test_halves_of_a_backward_do_together_what_the_whole_does(recomputed: dict[str, Any]) -> None:
+    """A forward is repeated once, before the inputs' half: the weights' takes what it made."""
+    halves: dict[str, Any] = {"plan__pp": 2, "plan__schedule": "zb-h1", "plan__dp": 4, "plan__ep": 4}
+    without = ranks(made(MOE, 4, **halves))
+    for rank, same in zip(ranks(made(MOE, 4, **halves, **recomputed)), without, strict=True):
+        for chunk, plain in zip(rank.chunks, same.chunks, strict=True):
             assert flops(chunk.backward_input) + flops(chunk.backward_weight) == pytest.approx(flops(chunk.backward))
+            assert flops(chunk.backward_weight) == flops(plain.backward_weight)
+            again = flops(chunk.backward_input) - flops(plain.backward_input)
+            assert (again > 0) == (recomputed["plan__recompute"] != "none")
+            assert again == pytest.approx(flops(chunk.backward) - flops(plain.backward))
 
 
 # Megatron: two collectives forward and two backward around attention, and as many around the MLP's two products

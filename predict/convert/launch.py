@@ -17,6 +17,7 @@ from predict.convert.arguments import LaunchArguments, Statement
 from predict.convert.megatron import LOCAL_LAYERS, write_execution, write_plan
 from predict.convert.megatron_model import write_model, write_numerics
 from predict.convert.tool import flat, tool_file
+from predict.run.execution import COPIES
 from predict.run.frameworks import ON_GPUS
 from predict.run.lengths import require_one_length
 from predict.run.plan import BEST
@@ -166,8 +167,11 @@ KEYS: Mapping[str, str] = tool_file("megatron_bridge")["keys"]
 """Arguments that another key stands for; "" for one that follows from the others."""
 LACKING: Mapping[str, Sequence[str]] = tool_file("megatron_bridge")["lacking"]
 """Arguments that Megatron-Bridge lacks → the key path that is lost, and why."""
-PRECISIONS: Mapping[str, str] = tool_file("megatron_bridge")["precisions"]
-FP8_PRECISIONS: Mapping[str, str] = tool_file("megatron_bridge")["fp8_precisions"]
+PRECISIONS: Mapping[str, Mapping[str, Any]] = tool_file("megatron_bridge")["precisions"]
+"""Name of a Megatron-Bridge precision → Megatron-LM's arguments."""
+WIDE_ENDS = "mixed_precision.first_last_layers_bf16"
+USUALLY_ON = ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
+"""Switches of Megatron-LM that recipes have on, so that a run without one says so."""
 OF_PRECISION = ("bf16", "fp16", "fp8_format", "fp8_recipe", "fp4_format", "fp4_recipe")
 
 
@@ -191,14 +195,28 @@ def overrides(run: TrainingRun, arguments: Mapping[str, Any]) -> dict[str, Any]:
             key = KEYS.get(name, f"{group_of.get(name, 'model')}.{name}")
         if key:
             written[key] = value
+    written |= {f"ddp.{name}": False for name in USUALLY_ON if name not in arguments}
+    if USUALLY_ON[0] not in arguments:  # which stands in both groups, each of which may turn it on
+        written[f"optimizer.{USUALLY_ON[0]}"] = False
     if "moe_layer_freq" in arguments:  # a list, where a command line has an expression
         written["model.moe_layer_freq"] = [int(kind.sparse) for kind in run.model.kinds()]
     written["dataset.sequence_length"] = run.batch.seq_len
-    if run.precision == "fp8":
-        written["mixed_precision"] = FP8_PRECISIONS[arguments.get("fp8_recipe", "tensorwise")]
-    elif run.precision in PRECISIONS:
-        written["mixed_precision"] = PRECISIONS[run.precision]
+    if word := _precision_of(run, arguments):
+        written["mixed_precision"] = word
+        if "first_last_layers_bf16" in PRECISIONS[word]:
+            written.setdefault(WIDE_ENDS, False)
+        if run.precision == "fp8" and run.execution.fp8_weights == COPIES:
+            written["mixed_precision.fp8_param_gather"] = False
     return written
+
+
+def _precision_of(run: TrainingRun, arguments: Mapping[str, Any]) -> str:
+    """Name of the precision that the arguments are; empty for fp32."""
+    given = {**({"fp8_recipe": "tensorwise"} if run.precision == "fp8" else {}), **arguments}
+    deciding = ("bf16", "fp16", "fp8_recipe", "fp4_format")
+    return next(
+        (word for word, own in PRECISIONS.items() if all(own.get(key) == given.get(key) for key in deciding)), ""
+    )
 
 
 def overrides_script(run: TrainingRun, arguments: Mapping[str, Any], notes: Sequence[str]) -> str:

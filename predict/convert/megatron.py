@@ -18,12 +18,12 @@ from predict.convert.arguments import (
     size,
     write_settings,
 )
-from predict.run.execution import IN_TURN, MOMENT_DTYPES, NATURAL, PRIMARY, REMAINDER, UNTOUCHED
+from predict.run.execution import COPIES, IN_TURN, MOMENT_DTYPES, NATURAL, PRIMARY, REMAINDER, UNTOUCHED
 from predict.run.plan import Plan
 from predict.run.stages import split_layers, stages_in
 from predict.run.training_run import TrainingRun
 from sampling.arithmetic.expert_rows import BALANCED
-from sampling.files.faults import divisors
+from sampling.files.faults import divisors, shown
 from sampling.operators.experts import PER_EXPERT
 
 NAMES: Mapping[str, str] = {f"{alias.section}.{alias.key}": name for name, alias in ALIASES.items()}
@@ -138,7 +138,7 @@ def _read_sharding(given: Arguments) -> dict[str, Any]:
     zero = int(given.switch(NAMES["plan.zero"]))
     strategy = given.text("data_parallel_sharding_strategy", "no_shard")
     if given.switch("use_megatron_fsdp"):
-        zero = own_name(SHARDED, strategy, zero)
+        zero = own_name({0: "no_shard", 1: "optim", **SHARDED}, strategy, zero)
     if given.switch("use_torch_fsdp2"):
         zero = 3
     return {"plan.zero": zero}
@@ -166,6 +166,9 @@ def _read_recompute(given: Arguments) -> dict[str, Any]:
     modules = given.value(NAMES["plan.recompute_modules"], ["core_attn"])
     method = given.text(NAMES["plan.recompute_method"], "uniform")
     layers = given.count(NAMES["plan.recompute_layers"]) or 1
+    if how == "full" and method == "uniform" and layers > 1:
+        problem = f"{layers} layers between checkpoints are not modelled with uniform; write 1, or {NAMES['plan.recompute_method']} block"
+        given.fault(NAMES["plan.recompute_layers"], problem)
     if how == "selective":
         names = modules if isinstance(modules, list) else [modules]
         return {"plan.recompute": how, "plan.recompute_modules": ",".join(map(str, names))}
@@ -220,6 +223,8 @@ GRAPHS: Mapping[str, Mapping[str, str]] = {
     "layers": {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": "attn"},
     "full": {"cuda_graph_impl": "local", "cuda_graph_scope": FULL_ITERATION},
 }
+OFF = ("", "none", "false", "False")
+"""Words by which a format is off."""
 RECIPES = ("tensorwise", "delayed", "mxfp8", "blockwise")
 PRECISIONS: Mapping[str, Mapping[str, Any]] = {
     "fp16": {"fp16": True},
@@ -282,6 +287,16 @@ def _wide_layers(key: str, name: str) -> Setting:
     )
 
 
+def _in_fp8_attention() -> Setting:
+    """Attention's products in fp8, which Transformer Engine may keep in fp8 for the products around them too (fp8_multi_head_attention)."""
+    names = ("fp8_dot_product_attention", "fp8_multi_head_attention")
+    return setting(
+        "execution.fp8_attention",
+        write=lambda value, run: {names[0]: True} if value else {},
+        read=lambda given: True in [given.switch(name) for name in names],
+    )
+
+
 def _recipe(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
     if run.precision != "fp8":
         return {} if not value else None
@@ -300,6 +315,14 @@ def _fp8_weights(value: str, run: TrainingRun) -> Mapping[str, Any]:
     return {"fp8_param_gather": True} | in_blocks if value == PRIMARY else {}
 
 
+def _read_fp8_weights(given: Arguments) -> str | None:
+    """Weights in fp8 where they are asked for, copies where they are refused, as some recipes have them by default."""
+    name = "fp8_param_gather"
+    if given.switch(name):
+        return PRIMARY
+    return COPIES if name in given.values and read_precision(given) == "fp8" else None
+
+
 def _masters(value: str, run: TrainingRun) -> Mapping[str, Any]:
     """The precision-aware optimizer, which keeps remainders of fp32 masters unless their dtype is fp16."""
     if value in ("", "fp32"):
@@ -307,10 +330,24 @@ def _masters(value: str, run: TrainingRun) -> Mapping[str, Any]:
     return {"use_precision_aware_optimizer": True} | ({"main_params_dtype": "fp16"} if value == "fp16" else {})
 
 
+PRINTED: Mapping[str, str] = {
+    "torch.float32": "fp32",
+    "torch.bfloat16": "bf16",
+    "torch.float16": "fp16",
+    "torch.uint8": "fp8",
+}
+"""Dtype of the optimizer as Megatron-LM prints it among its arguments → its word on a command line (arguments.py, `dtype_map`)."""
+
+
+def _dtype(given: Arguments, name: str) -> str:
+    word = given.text(name, "fp32")
+    return PRINTED.get(word, word)
+
+
 def _read_masters(given: Arguments) -> str | None:
     if not given.switch("use_precision_aware_optimizer") or given.switch("fp16"):
         return None
-    return "fp16" if given.text("main_params_dtype", "fp32") == "fp16" else REMAINDER
+    return "fp16" if _dtype(given, "main_params_dtype") == "fp16" else REMAINDER
 
 
 def _moments(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
@@ -321,8 +358,14 @@ def _moments(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
 
 
 def _read_moments(given: Arguments) -> str | None:
-    first, second = (given.text(f"exp_avg{end}_dtype", "fp32") for end in ("", "_sq"))
-    return first if first == second != "fp32" and first in MOMENT_DTYPES else None
+    first, second = (_dtype(given, f"exp_avg{end}_dtype") for end in ("", "_sq"))
+    if first != second or first not in MOMENT_DTYPES:
+        problem = (
+            f"{first}, and exp_avg_sq_dtype is {second}; moments of one dtype are modelled, {', '.join(MOMENT_DTYPES)}"
+        )
+        given.fault("exp_avg_dtype", f"{problem}; give both the same")
+        return None
+    return first if first != "fp32" else None
 
 
 def _parameters(value: bool, run: TrainingRun) -> Mapping[str, Any] | None:
@@ -334,7 +377,8 @@ def _parameters(value: bool, run: TrainingRun) -> Mapping[str, Any] | None:
 
 def _read_parameters(given: Arguments) -> bool | None:
     overlaps = given.switch("overlap_param_gather")
-    return overlaps if given.switch("use_distributed_optimizer") else None
+    shards = [given.switch(name) for name in ("use_distributed_optimizer", "use_megatron_fsdp")]
+    return overlaps if any(shards) else None
 
 
 def _overlap_tp(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
@@ -469,12 +513,28 @@ def _fuse_loss(value: bool, run: TrainingRun) -> Mapping[str, Any]:
 
 
 def _read_fuse_loss(given: Arguments) -> bool:
-    is_own = given.text("cross_entropy_fusion_impl", "native") == "native"
-    return given.switch("cross_entropy_loss_fusion") and is_own
+    kernel = given.text("cross_entropy_fusion_impl", "native")
+    is_fused = given.switch("cross_entropy_loss_fusion")
+    if is_fused and kernel != "native":
+        problem = "Transformer Engine's loss in one kernel, which execution.framework nemo has; others are taken as without fusion"
+        given.notes.append(f"cross_entropy_fusion_impl: {kernel}: {problem}")
+    return is_fused and kernel == "native"
 
 
 def _scaling(value: bool, run: TrainingRun) -> Mapping[str, Any] | None:
     return {} if value == (run.precision == "fp16") else None
+
+
+OPTIMIZERS: Mapping[str, str] = {"adam": "adamw", "muon": "muon", "dist_muon": "muon"}
+
+
+def _read_optimizer(given: Arguments) -> str:
+    word = given.text("optimizer", "adam")
+    if word not in OPTIMIZERS:
+        given.fault(
+            "optimizer", f"{word} keeps other state than adam, which is not modelled; {', '.join(OPTIMIZERS)} are"
+        )
+    return OPTIMIZERS.get(word, "adamw")
 
 
 def _clip(value: bool, run: TrainingRun) -> Mapping[str, Any]:
@@ -497,7 +557,7 @@ EXECUTION: tuple[Setting, ...] = (
     setting("execution.expert_load", write=_expert_load, read=lambda given: None),
     setting("execution.dispatch", write=_dispatch, read=_read_dispatch),
     setting("execution.attention", write=_attention, read=_read_attention),
-    _switch("fp8_attention", "fp8_dot_product_attention"),
+    _in_fp8_attention(),
     setting("execution.gradient_dtype", write=_gradients, read=_read_gradients),
     setting("execution.fp8_recipe", write=_recipe, read=_read_recipe),
     _wide_layers("wide_first_layers", "num_layers_at_start_in_bf16"),
@@ -505,7 +565,7 @@ EXECUTION: tuple[Setting, ...] = (
     setting(
         "execution.fp8_weights",
         write=_fp8_weights,
-        read=lambda given: PRIMARY if given.switch("fp8_param_gather") else None,
+        read=_read_fp8_weights,
     ),
     setting("execution.master_dtype", write=_masters, read=_read_masters),
     setting("execution.moment_dtype", write=_moments, read=_read_moments),
@@ -519,7 +579,7 @@ EXECUTION: tuple[Setting, ...] = (
     setting(
         "execution.optimizer",
         write=lambda value, run: {"optimizer": "adam" if value == "adamw" else value},
-        read=lambda given: "muon" if "muon" in given.text("optimizer", "adam") else "adamw",
+        read=_read_optimizer,
     ),
 )
 
@@ -544,7 +604,15 @@ def read_execution(given: Arguments) -> dict[str, Any]:
 
 def read_precision(given: Arguments) -> str:
     wide = "fp16" if given.switch("fp16") else "bf16" if given.switch("bf16") else "fp32"
-    if given.text("fp4_format", "") == "e2m1" and given.text("fp4_recipe", "nvfp4") == "nvfp4":
-        return "nvfp4"
-    is_fp8 = given.text("fp8_format", given.text("fp8", "")) in ("e4m3", "hybrid")
-    return "fp8" if is_fp8 else wide
+    narrow = (("fp4_format", "fp4", {"e2m1": "nvfp4"}), ("fp8_format", "fp8", {"e4m3": "fp8", "hybrid": "fp8"}))
+    for flag, key, meanings in narrow:  # a flag of the command line, and its key in a file
+        name = flag if flag in given.values else key
+        word = given.text(name, "")
+        if word in meanings:
+            recipe = given.text("fp4_recipe", "nvfp4")
+            if key == "fp4" and recipe != "nvfp4":
+                given.fault("fp4_recipe", f"{shown(recipe)} is not modelled; nvfp4 is")
+            return meanings[word]
+        if word not in OFF:
+            given.fault(name, f"{shown(given.values[name])} is not modelled; {', '.join(meanings)} are")
+    return wide

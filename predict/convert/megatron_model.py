@@ -31,6 +31,8 @@ SIZES: Mapping[str, str] = {
 }
 EXPERTS: Mapping[str, str] = {"num_experts": "count", "moe_router_topk": "topk", "moe_ffn_hidden_size": "ffn"}
 GROUPS: Mapping[str, str] = {"moe_router_num_groups": "groups", "moe_router_group_topk": "topk_groups"}
+ROTARY = ("rope", "yarn", "mrope")
+"""Words of `--position-embedding-type` for rotary embedding, at whatever angles."""
 PATTERN = re.compile(r"\[\s*([01])\s*\]\s*(?:\*\s*(\d{1,5}))?")
 """A term of `--moe-layer-freq "([0]*3+[1]*58)"`."""
 
@@ -147,6 +149,12 @@ def read_model_arguments(given: Arguments, *, name: str) -> ModelSpec | None:
     kv_heads = given.count("num_query_groups") if given.switch("group_query_attention") else None
     rotary = given.number("rotary_percent", 1.0)
     head_norm = given.switch("qk_layernorm")
+    positions = given.text("position_embedding_type", "learned_absolute")
+    if positions not in (*ROTARY, "learned_absolute", "none"):
+        given.fault(
+            "position_embedding_type",
+            f"{shown(positions)} is not modelled; {', '.join(ROTARY)}, learned_absolute and none are",
+        )
     spec = ModelSpec(
         name=name,
         layers=layers,
@@ -158,13 +166,12 @@ def read_model_arguments(given: Arguments, *, name: str) -> ModelSpec | None:
         ffn=given.count("ffn_hidden_size") or _default_ffn(hidden, gated=gated),
         gated=gated,
         norm="rms" if given.text("normalization", "LayerNorm") == "RMSNorm" else "layer",
-        rope=given.text("position_embedding_type", "learned_absolute") == "rope"
-        or given.switch("use_rotary_position_embeddings"),
+        rope=positions in ROTARY or given.switch("use_rotary_position_embeddings"),
         attention_bias=qkv_bias or not no_bias,
         qkv_bias_only=qkv_bias and no_bias,
         mlp_bias=not no_bias,
         tied=not given.switch("untie_embeddings_and_output_weights"),
-        max_positions=given.count("max_position_embeddings") or 0,
+        max_positions=(given.count("max_position_embeddings") or 0) if positions != "none" else 0,
         layer_kinds=kinds,
         qk_norm=head_norm and mixer is None,
         rotary_dim=int(head_dim * rotary) if rotary < 1 else 0,

@@ -71,7 +71,8 @@ def _of_deepspeed(given: Arguments) -> dict[str, Any]:
 
 def _device(given: Arguments, section: str) -> str:
     """The device on which a section of DeepSpeed puts something; empty for the GPU."""
-    names = [name for name in given.values if name.startswith(section)]
+    own = (section, f"{section}_device", f"{section}_nvme_path")
+    names = [name for name in given.values if name in own or name.startswith(f"{section}.")]
     given.passed_over(*names)
     key = next((name for name in (f"{section}.device", f"{section}_device") if name in given.values), "")
     word = str(given.values.get(key) or "none").lower()

@@ -1,7 +1,8 @@
 """The commands of a shell script with their words, as far as the script itself decides them: nothing is run.
 
 Assignments (several on a line, arrays, `+=`), defaults, arithmetic, `if`, `case`, loops, functions and here-documents are followed. What
-only the environment knows keeps its dollar sign, and so does a variable that two branches set differently where neither is sure.
+only the environment knows keeps its dollar sign, and so does a variable that two branches set differently where neither is sure. Arguments
+that only one of them adds are kept, and listed in `Script.assumed`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from predict.convert.shell_words import (
     arms_of_if,
     assigned_name,
     end_of_block,
+    end_of_command,
     end_of_variable,
     is_function,
     is_redirection,
@@ -62,6 +64,14 @@ ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+RELATIONS: Mapping[type, Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+}
 COMPARED: Mapping[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,
     "-ne": operator.ne,
@@ -70,6 +80,13 @@ COMPARED: Mapping[str, Callable[[int, int], bool]] = {
     "-lt": operator.lt,
     "-le": operator.le,
 }
+TESTS = ("[", "[[", "test", "true", "false", "!")
+"""Commands that only say whether something holds."""
+QUERIES = ("grep", "egrep", "pgrep", "which", "command", "type", "nvidia-smi")
+"""Commands that people run to find something out; of any other, success is taken for granted."""
+WRITES = re.compile(r"(\d?|&)(>>?|<)")
+"""A redirection whose file is the word after it."""
+FROM_HERE = re.compile(r"\$\(\s*cat\s+(<<here-document-\d+)\s*\)")
 Value = str | list[str]
 
 
@@ -84,6 +101,8 @@ class Script:
     files: Mapping[str, str]
     """Name → text of the files that here-documents write."""
     variables: Mapping[str, Value]
+    assumed: frozenset[str]
+    """Arguments that were kept though a condition adds them that the script alone does not decide."""
 
 
 def read_shell(text: str) -> Script:
@@ -98,6 +117,7 @@ def read_shell(text: str) -> Script:
         environments=tuple(reader.environments),
         files=reader.files,
         variables=reader.variables,
+        assumed=frozenset(reader.assumed),
     )
 
 
@@ -111,6 +131,7 @@ class _Reader:
     files: dict[str, str] = field(default_factory=dict)
     functions: dict[str, list[str]] = field(default_factory=dict)
     here: dict[str, str] = field(default_factory=dict)
+    assumed: set[str] = field(default_factory=set)
     depth: int = 0
 
     def run(self, text: str) -> None:
@@ -125,18 +146,44 @@ class _Reader:
         place = 0
         while place < len(words) and len(self.commands) < MOST_COMMANDS:
             word = words[place]
-            if word in SEPARATORS or word in ("then", "do", "fi", "done", "esac", "!", "}", "{", "time"):
+            if word in SEPARATORS or word in ("then", "do", "fi", "done", "esac", "}", "time"):
                 place += 1
-            elif word in OPENING:
-                end = end_of_block(words, place)
-                self._block(word, words[place + 1 : end])
-                place = end + 1
-            elif is_function(words, place):
+            elif word not in OPENING and is_function(words, place):
                 place = self._define(words, place)
             else:
-                end = next((at for at in range(place, len(words)) if words[at] in SEPARATORS), len(words))
-                self._command(words[place:end])
-                place = end
+                place = self._list(words, place)
+
+    def _list(self, words: list[str], place: int) -> int:
+        """Run commands that && and || join, each where the outcome of those before it calls for it; the place after them."""
+        outcome: bool | None = True
+        joint = "&&"
+        while True:
+            end = end_of_command(words, place)
+            if outcome is None:
+                self._each_apart([words[place:end], []])
+            elif outcome is (joint == "&&"):
+                outcome = self._one(words[place:end])
+            joint = words[end] if end < len(words) else ""
+            if joint not in ("&&", "||"):
+                return end
+            place = end + 1
+            while place < len(words) and words[place] == "\n":
+                place += 1
+            if place == len(words):
+                return place
+
+    def _one(self, words: list[str]) -> bool | None:
+        """Run a command, a block or a group; whether it succeeds, None where the script alone does not decide it."""
+        if words[0] in OPENING:
+            self._block(words[0], words[1 : end_of_block(words, 0)])
+        elif words[0] == "{":
+            self._run(words[1:-1])
+        elif words[0] in TESTS or words[0].startswith("(("):
+            return self._test(words)
+        elif words:
+            self._command(words)
+            return None if words[0] in QUERIES else True
+        return True
 
     def _block(self, kind: str, inside: list[str]) -> None:
         if kind == "if":
@@ -172,11 +219,11 @@ class _Reader:
         merged: dict[str, Value] = {}
         for name in dict.fromkeys(name for result in results for name in result):
             values = [result.get(name) for result in results]
-            lists = [value for value in values if isinstance(value, list)]
             if all(value == values[0] for value in values) and values[0] is not None:
                 merged[name] = values[0]
-            elif lists:  # the arguments that only some arms add are kept
-                merged[name] = max(lists, key=len)
+            elif longest := _with_all_arguments(values):
+                merged[name] = longest
+                self.assumed |= _added(values)
         self.variables = merged
 
     def _case(self, inside: list[str]) -> None:
@@ -220,7 +267,8 @@ class _Reader:
             return
         assigned = list(takewhile(ASSIGNED.match, words))
         rest = words[len(assigned) :]
-        expanded = [each for word in rest if not is_redirection(word) for each in self._expand(word)]
+        read = [word for word, before in zip(rest, ["", *rest], strict=False) if not WRITES.fullmatch(before)]
+        expanded = [each for word in read if not is_redirection(word) for each in self._expand(word)]
         names = {assigned_name(word) for word in assigned}
         before, exported = {name: self.variables[name] for name in names if name in self.variables}, self.exported
         for word in assigned:
@@ -265,6 +313,8 @@ class _Reader:
             )
         elif expanded[0] in ("bash", "sh", "sbatch", "srun", "ssh"):
             self.run(body)
+        elif expanded[0] == "read":
+            self.variables[expanded[-1]] = "".join(self._text(body, DEEPEST))
         elif target := written_to(words):
             self.files["".join(self._expand(target)).rpartition("/")[2]] = "".join(self._text(body, DEEPEST))
 
@@ -344,6 +394,8 @@ class _Reader:
     def _variable(self, written: str, depth: int) -> list[str]:
         if written in ("$@", "$*", "${@}", "${@:1}", "${@:2}"):
             return []
+        if found := FROM_HERE.fullmatch(written):
+            return ["".join(self._text(self.here[found[1]], depth - 1))]
         if written.startswith("$(("):
             number = self._number(written[3:-2])
             return [written if number is None else str(number)]
@@ -360,7 +412,10 @@ class _Reader:
         if found := re.match(r":?([-=])", change):
             if value or (value is not None and not change.startswith(":")):
                 return [value]
-            return ["".join(self._expand(change[found.end() :], splits=False))] if depth > 1 else [""]
+            usual = "".join(self._expand(change[found.end() :], splits=False)) if depth > 1 else ""
+            if found[1] == "=":
+                self.variables[parts_of_variable(written)[0]] = usual
+            return [usual]
         if found := re.match(r":?\+", change):
             return ["".join(self._expand(change[found.end() :], splits=False))] if value else [""]
         if change.startswith(":?"):
@@ -369,11 +424,11 @@ class _Reader:
             return [_trimmed(value, found[1], found[2])]
         return [written]
 
-    def _number(self, text: str) -> int | None:
-        names = re.compile(r"\$?\{?([A-Za-z_]\w*)\}?|\$\{(\w+):-(\w+)\}")
+    def _number(self, text: str, *, unset: str = "?") -> int | None:
+        names = re.compile(r"\$\{(\w+):-(\w+)\}|\$?\{?([A-Za-z_]\w*)\}?")
 
         def value(found: re.Match[str]) -> str:
-            known = self.variables.get(found[1] or found[2], found[3] or "?")
+            known = self.variables.get(found[1] or found[3], found[2] or unset)
             return f"({known})" if isinstance(known, str) else "?"
 
         return _calculated(names.sub(value, text))
@@ -386,7 +441,7 @@ class _Reader:
         joint = "&&"
         current: list[str] = []
         for word in [*words, ";"]:
-            if word not in ("&&", "||", ";", "\n"):
+            if word not in ("&&", "||", ";", "\n") or (current[:1] == ["[["] and "]]" not in current and word != ";"):
                 current.append(word)
                 continue
             if current:
@@ -399,21 +454,31 @@ class _Reader:
 
     def _test(self, words: list[str]) -> bool | None:
         """The outcome of one test; None where the script alone does not decide it."""
-        if words[0] == "!":
-            inner = self._test(words[1:])
-            return None if inner is None else not inner
-        if words[0] in ("true", "false"):
-            return words[0] == "true"
-        if words[0] not in ("[", "[[", "test"):
-            return None
+        first = (self._expand(words[0]) if words[0].startswith("$") else words)[:1]
+        joints = {"&&", "||"} & set(words)
+        match first:
+            case ["!"]:
+                return _opposite(self._test(words[1:]))
+            case ["true" | "false" as outcome]:
+                return outcome == "true"
+            case ["[["] if joints:
+                parts = _apart(words[1:-1], joints)
+                return None if len(joints) > 1 else self._holds([each for part in parts for each in part])
+            case ["[" | "[[" | "test"]:
+                return self._bracketed(words)
+            case [arithmetic] if arithmetic.startswith("(("):
+                number = self._number(" ".join(words).strip("()"), unset="0")
+                return None if number is None else bool(number)
+        return None
+
+    def _bracketed(self, words: list[str]) -> bool | None:
+        """The outcome of `[ … ]`, `[[ … ]]` or `test …`."""
         inside = [self._tested(word) for word in words[1:] if word not in ("]", "]]")]
         known = [each for each in inside if each is not None]
         if len(known) < len(inside):
             return None
-        if known[:1] == ["!"]:
-            outcome = _outcome(known[1:])
-            return None if outcome is None else not outcome
-        return _outcome(known)
+        outcome = _outcome(known[known[:1] == ["!"] :], of_bash=words[0] == "[[")
+        return _opposite(outcome) if known[:1] == ["!"] else outcome
 
     def _tested(self, word: str) -> str | None:
         """A word of a test: a variable that is not set is empty, and what a command would print is unknown."""
@@ -423,7 +488,40 @@ class _Reader:
         return re.sub(r"\$\{?\w+[^}\s]*\}?", "", text)
 
 
-def _outcome(test: list[str]) -> bool | None:
+def _opposite(outcome: bool | None) -> bool | None:
+    return None if outcome is None else not outcome
+
+
+def _apart(words: list[str], joints: set[str]) -> list[list[str]]:
+    """The parts of `[[ A && B ]]` as tests of their own, with what joins them."""
+    parts: list[list[str]] = [["[["]]
+    for word in words:
+        if word in joints:
+            parts += [["]]", word], ["[["]]
+        else:
+            parts[-1].append(word)
+    return [*parts, ["]]"]]
+
+
+def _with_all_arguments(values: list[Value | None]) -> Value | None:
+    """The value of several arms that has the arguments of all: the longest list, or the text that goes on where the others end."""
+    lists = [value for value in values if isinstance(value, list)]
+    if lists:
+        return max(lists, key=len)
+    texts = sorted((value for value in values if isinstance(value, str)), key=len)
+    goes_on = len(texts) == len(values) and all(map(str.startswith, texts[1:], texts))
+    return texts[-1] if goes_on and "--" in texts[-1] else None
+
+
+def _added(values: list[Value | None]) -> set[str]:
+    """Arguments that only some of several values have."""
+    words: list[set[str]] = [set(value.split() if isinstance(value, str) else value or ()) for value in values]
+    shared = words[0].intersection(*words[1:])
+    return {word for each in words for word in each - shared if word.startswith("--")}
+
+
+def _outcome(test: list[str], *, of_bash: bool) -> bool | None:
+    """The outcome of a test; to `[[`, `of_bash`, an empty text is the number 0, and to `[` a mistake, which holds for nothing."""
     match test:
         case ["-z" | "-n" as how, value]:
             return bool(value) is (how == "-n")
@@ -431,8 +529,10 @@ def _outcome(test: list[str]) -> bool | None:
             return bool(value)
         case [left, "=" | "==" | "!=" as how, right]:
             return fnmatch.fnmatchcase(left, right) is (how != "!=")
-        case [left, how, right] if how in COMPARED and _is_number(left) and _is_number(right):
-            return COMPARED[how](int(left), int(right))
+        case [left, how, right] if how in COMPARED and not (left and right) and not of_bash:
+            return False
+        case [left, how, right] if how in COMPARED and _is_number(left or "0") and _is_number(right or "0"):
+            return COMPARED[how](int(left or 0), int(right or 0))
     return None
 
 
@@ -476,4 +576,6 @@ def _value(node: ast.expr) -> int:
             return -_value(inner)
         case ast.BinOp(left=left, op=how, right=right) if type(how) in ARITHMETIC:
             return ARITHMETIC[type(how)](_value(left), _value(right))
+        case ast.Compare(left=left, ops=[how], comparators=[right]) if type(how) in RELATIONS:
+            return int(RELATIONS[type(how)](_value(left), _value(right)))
     raise ValueError

@@ -11,6 +11,8 @@ from typing import Any
 
 SEPARATORS = (";;", "&&", "||", ";", "&", "|", "\n")
 OPENING, CLOSING = ("if", "for", "while", "until", "case"), ("fi", "done", "done", "done", "esac")
+COMMENT_THAT_GOES_ON = re.compile(r"^([ \t]*#.*)\\\r?$", re.M)
+"""A comment with a backslash at its end, which does not join the next line to it."""
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[\w*\])?(\+?)=")
 
 # Text into words and separators.
@@ -19,7 +21,7 @@ ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[\w*\])?(\+?)=")
 def words_of(text: str) -> Iterator[str]:
     """Words and separators; comments and joined lines are gone."""
     place, start = 0, -1
-    text = re.sub(r"\\\r?\n", " ", text)
+    text = re.sub(r"\\\r?\n", " ", COMMENT_THAT_GOES_ON.sub(r"\1", text))
     while place < len(text):
         character = text[place]
         if start < 0 and character == "#":
@@ -148,6 +150,22 @@ def end_of_block(words: list[str], place: int) -> int:
             if not depth:
                 return at
     return len(words)
+
+
+def end_of_command(words: list[str], place: int) -> int:
+    """The place of the separator behind the command, block or group at `place`."""
+    at = place
+    if words[place] in OPENING:
+        at = end_of_block(words, place)
+    elif words[place] == "{":
+        depth = 0
+        for at in range(place, len(words)):
+            depth += (words[at] == "{") - (words[at] == "}")
+            if not depth:
+                break
+    elif words[place] == "[[" and "]]" in words[place:]:
+        at = words.index("]]", place)
+    return next((each for each in range(at, len(words)) if words[each] in SEPARATORS), len(words))
 
 
 def arms_of_if(inside: list[str]) -> list[tuple[list[str], list[str]]]:

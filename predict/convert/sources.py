@@ -28,6 +28,8 @@ from sampling.files import disk as regular
 from sampling.files.documents import NotYamlError, parse_yaml, read_json, read_yaml
 
 YAML, JSON, TOML, PYTHON = (".yml", ".yaml"), ".json", ".toml", ".py"
+MOST_STRAY = 3
+"""Arguments outside of commands that an error names."""
 MOST_BYTES = 1_000_000
 """Largest script or TOML file that is read; people write them."""
 
@@ -71,17 +73,33 @@ def sources_of_text(text: str, name: str, *, is_python: bool = False) -> list[So
     if is_python:
         return list(_calls(text, name))
     script = read_shell(text)
+    assumed = frozenset(_plain_name(word) for word in script.assumed)
     found = [
-        _under(environment, source, words)
+        replace(_under(environment, source, words), assumed=assumed)
         for words, environment in zip(script.commands, script.environments, strict=True)
         for source in _of_command(words, name)
     ]
+    _require_joined(found)
     if not any(tool_of(source) for source in found):
         found += _of_variables(script, name)
     for file, content in script.files.items():
         if (document := _parsed(file, content)) is not None:
             found.append(replace(source_of_document(document, Path(file).name), file=file))
     return [source for source in found if tool_of(source) or _has_options(source)]
+
+
+def _plain_name(word: str) -> str:
+    return word.lstrip("-").partition("=")[0].replace("-", "_")
+
+
+def _require_joined(found: Sequence[Source]) -> None:
+    """NotReadableError for arguments on a line of their own behind a command, which bash gives to no program."""
+    programs = [source for source in found if tool_of(source) and source.program]
+    stray = [name for source in found if not source.program for name in source.values]
+    if programs and stray:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in stray[:MOST_STRAY])
+        problem = f"no command has {named}, since the line before ends without \\ or is a comment; join the lines"
+        raise NotReadableError(problem)
 
 
 def _has_options(source: Source) -> bool:
@@ -171,6 +189,8 @@ PRINTING = ("echo", "printf", "cat", "ls", "cp", "mkdir")
 OF_PROCESSES = ("torchrun", "deepspeed", "accelerate")
 """Programs that start a script on several processes."""
 INTERPRETERS = ("python", *OF_PROCESSES)
+OF_A_SCRIPT = re.compile(r"\$\{?\w*(PY|SCRIPT)")
+"""A variable that holds the name of a script."""
 LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
 
@@ -224,7 +244,7 @@ def _program(words: Sequence[str]) -> tuple[int, str]:
         starts = any(each.rpartition("/")[2].startswith(INTERPRETERS) for each in words[:place])
         if word == "-m" and starts and words[place + 1 : place + 2] and words[place + 1] not in LAUNCHER_MODULES:
             return place + 1, words[place + 1]
-        if stem.endswith(PYTHON) or (word.startswith("$") and "PY" in word.upper() and place):
+        if stem.endswith(PYTHON) or (OF_A_SCRIPT.match(word.upper()) and place):
             return place, stem
     return -1, ""
 

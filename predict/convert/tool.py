@@ -12,7 +12,7 @@ from typing import Any
 
 from predict.convert.arguments import Arguments
 from predict.model.shipped import in_fewer_bits, read_as, shipped_model, shipped_models
-from sampling.files.documents import read_yaml
+from sampling.files.documents import NotYamlError, parse_yaml, read_yaml
 from sampling.files.faults import Fault, did_you_mean, shown
 from sampling.files.places import CONFIGS
 
@@ -50,6 +50,8 @@ class Source:
     """Path of the file of a mapping, as it was given or written."""
     launched: bool = False
     """Whether a launcher starts the command on several processes."""
+    assumed: frozenset[str] = frozenset()
+    """Names of arguments that the script adds on a condition that it does not decide."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -213,10 +215,12 @@ def read_with(tool: Tool, reading: Reading, accepted: Iterable[str] = ()) -> For
         else:
             faults.append(Fault(path=name, problem=f"{shown(value)}: {why}; {ACCEPT} {name} reads the rest without it"))
     notes = [f"{name}: {shown(value)} is left out, as {ACCEPT} asks" for name, value in taken.items()]
+    assumed = sorted(reading.source.assumed & given.values.keys() - harmless.keys() - taken.keys())
+    kept = [f"{name}: is read, though the script adds it on a condition that only its run decides" for name in assumed]
     return ForeignFile(
         sections=sections,
         faults=faults,
-        notes=[*given.notes, *notes],
+        notes=[*given.notes, *notes, *kept],
         not_read=harmless,
         accepted=taken,
         tool=tool,
@@ -387,6 +391,16 @@ def model_named(reading: Reading, *names: str, reads_format: bool = False) -> di
     return {"model": path.stem}
 
 
+def typed(value: Any) -> Any:
+    """A text of a command line as YAML reads it, as Hydra and OmegaConf do."""
+    if not isinstance(value, str) or value.startswith("$"):
+        return value
+    try:
+        return parse_yaml(value)[0] if value else None
+    except NotYamlError:
+        return value
+
+
 def without(given: Arguments, *, values: Iterable[Any]) -> Arguments:
     """The arguments without those that have one of these values."""
     left_out = tuple(values)
@@ -396,6 +410,10 @@ def without(given: Arguments, *, values: Iterable[Any]) -> Arguments:
 # Adapters on frozen weights: the one place where their keys are read.
 
 NO_ADAPTER = (*OFF, "full", "none")
+OF_SOME = ("layers_to_transform", "layers_pattern", "layer_replication", "target_parameters", "rank_pattern")
+"""Ends of keys that choose the adapted matrices more narrowly, or otherwise (peft, tuners/lora/config.py)."""
+KERNELS = "_kernel"
+"""End of Axolotl's switches of fused adapters."""
 WHOLE = ("modules_to_save", "additional_target")
 """Ends of keys that name weights which are trained whole beside adapters."""
 
@@ -466,6 +484,14 @@ def adapters_of(
                 base.bits, "weights in four bits are trained by adapters alone, and these files have none; remove it"
             )
         return {}
+    for name in own:
+        if given.values.get(name) in OFF:
+            continue
+        if name.endswith(OF_SOME):
+            problem = f"{shown(given.values[name])}: adapters of some matrices or layers alone are not read"
+            given.fault(name, f"{problem}; {ACCEPT} {name} reads the rest without it")
+        if name.endswith(KERNELS):
+            given.notes.append(f"{name}: fused kernels of adapters are not modelled, and left out")
     for name in (*own, *WHOLE):
         if name.endswith(WHOLE) and given.values.get(name) not in OFF:
             problem = f"{shown(given.values[name])}: weights trained whole beside adapters are not modelled"

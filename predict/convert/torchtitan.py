@@ -72,6 +72,8 @@ ENDS: Mapping[str, str] = {
 }
 LOCAL, GLOBAL, SEQ_LEN = "training.local_batch_size", "training.global_batch_size", "training.seq_len"
 PARAMETERS, REDUCTION = "training.mixed_precision_param", "training.mixed_precision_reduce"
+PARTS = "parallelism.module_fqns_per_model_part"
+"""Names of the modules of each stage, in their order."""
 MODE, OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
 
 
@@ -311,7 +313,16 @@ def _read_pipeline(given: Arguments) -> dict[str, Any]:
     if of_stage and given.layers:
         chunks = max(1, -(-(given.layers + sum(counts.values())) // of_stage) // pp)
     schedule = order or by_name.get(name.lower(), name)
-    return {"plan.pp": pp, "plan.schedule": schedule, "plan.vpp": chunks, **counts}
+    read = {"plan.pp": pp, "plan.schedule": schedule}
+    if layers := _layers_named(given):
+        return {**read, "plan.vpp": max(1, len(layers) // pp), "plan.layout": ",".join(map(str, layers))}
+    return {**read, "plan.vpp": chunks, **counts}
+
+
+def _layers_named(given: Arguments) -> list[int]:
+    """Layers of each stage by the names of its modules; empty where they are not given."""
+    stages = given.value(PARTS, [])
+    return [sum(str(name).startswith("layers.") for name in stage) for stage in stages if isinstance(stage, list)]
 
 
 def _write_recompute(run: TrainingRun, statement: Statement) -> None:

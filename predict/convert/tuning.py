@@ -35,6 +35,15 @@ def tuning_of(given: Arguments, name: str, word: Any) -> dict[str, Any]:
     return {"tuning": found}
 
 
+def note_on_lengths(given: Arguments, seq_len: Any, *packing: str) -> None:
+    """A note where no switch packs sequences, which are then as long as their samples, or as the longest beside them."""
+    if seq_len and all(given.values.get(name) in (*OFF, "no") for name in packing):
+        given.notes.append(
+            f"batch.seq_len: sequences are not packed, and each is taken to be {seq_len} long; --set batch.lengths=FORM says how long they "
+            "are, batch.padding what becomes of shorter ones"
+        )
+
+
 def in_sequences(sections: dict[str, Any]) -> dict[str, Any]:
     """The sections with pairs counted as two sequences, those of the tool's usual settings too."""
     if sections.get("tuning", {}).get("task") not in IN_PAIRS:

@@ -8,6 +8,7 @@ from typing import Any
 from predict.convert.arguments import Arguments
 from predict.convert.offload import offload_of
 from predict.convert.tool import (
+    ACCEPT,
     NO_VALUES,
     OF_PEFT,
     OFF,
@@ -38,7 +39,7 @@ from predict.convert.tools.transformers_trainer import (
     moments,
     optimizer,
 )
-from predict.convert.tuning import in_sequences, tuning_of
+from predict.convert.tuning import in_sequences, note_on_lengths, tuning_of
 
 IN_FOUR_BITS = BaseKeys(usually_double=True, refused=("load_in_8bit", "gptq"))
 """Double quantisation is not a key of its own (axolotl, loaders/model.py, `_set_quantization_config`)."""
@@ -82,6 +83,8 @@ KERNELS: Mapping[str, Mapping[str, Any]] = {
     "use_liger_kernel": LIGER,
 }
 """Switch of fused kernels → what they fuse here."""
+PLUGINS = ("CutCrossEntropyPlugin", "LigerPlugin", "LMEvalPlugin")
+"""Plugins whose switches are read, or that change no step of training."""
 CUT_CROSS_ENTROPY = "CutCrossEntropyPlugin"
 """The plugin whose own switch is on unless it is set (axolotl, integrations/cut_cross_entropy/args.py)."""
 
@@ -103,6 +106,7 @@ def _read(reading: Reading) -> Sections:
         base=IN_FOUR_BITS,
     ):
         values["adapters"] = adapters
+    note_on_lengths(given, values.get("batch", {}).get("seq_len"), "sample_packing")
     plan, execution = values.setdefault("plan", {}), values.setdefault("execution", {})
     execution["loaded_in_halves"] = True  # the model is loaded in the dtype of `bf16` or `fp16`
     waiting = _recompute(given, plan)
@@ -154,6 +158,12 @@ def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
         given.passed_over(name)
     plugins = given.values.get("plugins") or []
     listed = plugins if isinstance(plugins, list) else [plugins]
+    for each in listed:
+        if not str(each).endswith(PLUGINS):
+            problem = (
+                f"{each} is not known here, and may change time or memory; {ACCEPT} plugins reads the rest without it"
+            )
+            given.fault("plugins", problem)
     usual = {"cut_cross_entropy": any(str(each).endswith(CUT_CROSS_ENTROPY) for each in listed)}
     for name, fused in KERNELS.items():
         value = given.values.get(name)

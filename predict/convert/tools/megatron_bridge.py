@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from predict.convert import megatron
-from predict.convert.launch import FP8_PRECISIONS, PRECISIONS
-from predict.convert.tool import Reading, Sections, Tool, key_lists
+from predict.convert.arguments import Arguments
+from predict.convert.launch import PRECISIONS, USUALLY_ON
+from predict.convert.tool import Reading, Sections, Tool, key_lists, tool_file, typed
 from predict.convert.tools import megatron_lm
+from sampling.files.faults import did_you_mean, shown
 
 GROUP = re.compile(r"^(ConfigContainer\.)?(\w+?)(_config)?\.(.+)$")
 RENAMED: Mapping[str, str] = {
@@ -33,6 +34,8 @@ OPPOSITES: Mapping[str, str] = {
 """Setting → the argument that is on where it is off."""
 STATED = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 """Degrees that an override file has to state, since a recipe's own are in its Python."""
+PRECISION = "mixed_precision"
+MODIFIERS: Mapping[str, Mapping[str, Any]] = tool_file("megatron_bridge")["modifiers"]
 MATRIX = "is a matrix of several runs; write the overrides of one of them"
 
 
@@ -40,13 +43,15 @@ def _read(reading: Reading) -> Sections:
     given = reading.given
     values: dict[str, Any] = {}
     theirs: dict[str, list[str]] = {}
-    for path, value in given.values.items():
-        name = _argument(path)
+    is_command = reading.source.form == "command"
+    for path, text in given.values.items():
+        name, value = _argument(path), typed(text) if is_command else text
         if name in OPPOSITES:
-            name, value = OPPOSITES[name], str(value).lower() != "true"  # noqa: PLW2901
+            name, value = OPPOSITES[name], str(value).lower() != "true"
         values[name] = value
         theirs.setdefault(name, []).append(path)
-    precision = _precision(values)
+    precision = _precision(given)
+    values = {**precision, **{name: value for name, value in values.items() if name != PRECISION}}
     reduces_fp32 = values.get("grad_reduce_in_fp32")
     if reduces_fp32 is not None:
         values["grad_reduce_in_bf16"] = str(reduces_fp32).lower() == "false"
@@ -54,10 +59,8 @@ def _read(reading: Reading) -> Sections:
     values.setdefault("hidden_dropout", 0.0)
     if "num_query_groups" in values:
         values["group_query_attention"] = values["num_query_groups"] is not None
-    values.setdefault("use_distributed_optimizer", True)
-    for name in ("overlap_grad_reduce", "overlap_param_gather"):
+    for name in USUALLY_ON:
         values.setdefault(name, True)
-    values |= precision
     inner = replace(reading, given=replace(given, values=values, used=set()))
     sections = dict(megatron_lm.read_arguments(inner, framework="nemo"))
     _ask(given, values, sections, precision)
@@ -76,19 +79,22 @@ def _argument(path: str) -> str:
     return RENAMED.get(name, name)
 
 
-def _precision(values: dict[str, Any]) -> dict[str, Any]:
-    """Megatron-LM's arguments for the name of a recipe's precision."""
-    word = str(values.pop("mixed_precision", "") or "")
-    for name, theirs in PRECISIONS.items():
-        if word == theirs:
-            return dict(megatron.PRECISIONS[name])
-    for recipe, theirs in FP8_PRECISIONS.items():
-        if word == theirs:
-            return {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": recipe}
-    return {"mixed_precision": word} if word else {}
+def _precision(given: Arguments) -> dict[str, Any]:
+    """Megatron-LM's arguments for the name of a recipe's precision, whose words hyphens may join (training/mixed_precision.py)."""
+    path = next((path for path in given.values if _argument(path) == PRECISION), PRECISION)
+    word = given.text(path, "")
+    stem, changed = word.replace("-", "_"), dict[str, Any]()
+    for end, change in MODIFIERS.items():
+        if stem.endswith(end):
+            stem, changed = stem.removesuffix(end), {**changed, **change}
+    name = next((each for each in (stem, f"{stem}_mixed") if each in PRECISIONS), "")
+    if word and not name:
+        near = did_you_mean(stem, PRECISIONS)
+        given.fault(path, f"{shown(word)} is not modelled{near}; {', '.join(PRECISIONS)} are")
+    return {**PRECISIONS[name], **changed} if name else {}
 
 
-def _ask(given: Any, values: Mapping[str, Any], sections: dict[str, Any], precision: Mapping[str, Any]) -> None:
+def _ask(given: Arguments, values: Mapping[str, Any], sections: dict[str, Any], precision: Mapping[str, Any]) -> None:
     """Take out what only the recipe knows, so that it is asked for."""
     if not precision and not {"bf16", "fp16"} & set(values):
         sections.pop("precision", None)
@@ -112,6 +118,7 @@ TOOLS = (
             "perf_matrix ConfigContainer",
         ),
         read=_read,
+        arguments_file="config_file",
         writes="nemo",
         keys=megatron_lm.KEYS | megatron_lm.KEYS.under("*.") | key_lists("megatron_bridge"),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,13 +19,14 @@ from predict.convert.megatron_model import (
     with_numerics,
 )
 from predict.convert.offload import offload_of
-from predict.convert.tool import Reading, Sections, Tool, key_lists
+from predict.convert.tool import NO_VALUES, Reading, Sections, Tool, key_lists
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
 from predict.run.execution import NATURAL, UNTOUCHED
 from predict.run.frameworks import ON_GPUS
 from sampling.arithmetic.expert_rows import BALANCED
+from sampling.files.faults import shown
 
 CLUSTER: Mapping[str, str] = {"nnodes": "nodes", "nproc_per_node": "gpus_per_node"}
 
@@ -42,6 +44,9 @@ def read_arguments(reading: Reading, *, model: Mapping[str, Any] | None = None, 
         given.passed_over(*deepspeed.RECOMPUTING)
         plan["zero"] = given.count("zero_stage") or 0
     given.passed_over(*(name for name in values if name not in given.values))  # an older name of another argument
+    if (growing := values.get("rampup_batch_size")) not in NO_VALUES:
+        given.notes.append(f"rampup_batch_size: {shown(growing)}: steps before the global batch is reached are shorter")
+        given.passed_over("rampup_batch_size")
     if instances := given.count("num_distributed_optimizer_instances"):
         plan["instances"] = instances
     execution = read_execution(given)
@@ -84,7 +89,32 @@ def _expert_load(given: Arguments, spec: ModelSpec | None) -> dict[str, str]:
 
 
 def _read(reading: Reading) -> Sections:
+    if not _of_gpt(reading):
+        return {}
     return {**read_arguments(reading), **offload_of(reading.given)}
+
+
+OTHER_PROGRAMS = re.compile(r"(^|/)(pretrain_(retro|ict|vision)\w*|train_rl|\w*text_generation\w*)\.py$")
+"""Programs that take Megatron-LM's arguments and do something else than to train a language model."""
+OTHER_MODELS = re.compile(r"(^|/)pretrain_(bert|t5|mamba|hybrid|vlm)\w*\.py$")
+"""Programs whose models have parts that the arguments of a GPT do not tell."""
+
+
+def _of_gpt(reading: Reading) -> bool:
+    """Whether the program trains what its arguments are read as, or a model that the user names; else with a fault."""
+    program = reading.source.program
+    if OTHER_PROGRAMS.search(program):
+        reading.given.fault(
+            program, "does not train a language model by next tokens, which is what is read of Megatron-LM"
+        )
+    elif OTHER_MODELS.search(program) and reading.chosen_model is None:
+        reading.given.fault(
+            program, "trains another model than a GPT, which is not read from arguments; give --set model=NAME"
+        )
+    else:
+        return True
+    reading.given.passed_over(*reading.given.values)
+    return False
 
 
 OLDER: Mapping[str, Mapping[str, Any]] = {
@@ -94,6 +124,10 @@ OLDER: Mapping[str, Mapping[str, Any]] = {
 """Switch of Megatron-LM → the arguments that it stands for (arguments.py, `recompute_activations` and the deprecated ones)."""
 
 
+OF_MIXTURES = "moe_layer_recompute"
+"""Switch that adds the mixtures to what is recomputed selectively (transformer_config.py, `__post_init__`)."""
+
+
 def with_older_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with those that a switch stands for in its place."""
     found = dict(values)
@@ -101,6 +135,10 @@ def with_older_names(values: Mapping[str, Any]) -> dict[str, Any]:
         if found.get(name) in (True, "true", "True"):
             del found[name]
             found |= {key: value for key, value in stands_for.items() if key not in found}
+    if found.pop(OF_MIXTURES, None) in (True, "true", "True") and found.get("recompute_granularity") != "full":
+        modules = found.get("recompute_modules", ["core_attn"])
+        named = [modules] if isinstance(modules, str) else list(modules)
+        found |= {"recompute_granularity": "selective", "recompute_modules": [*dict.fromkeys((*named, "moe"))]}
     return found
 
 
@@ -172,7 +210,8 @@ TOOLS = (
             "num_layers num_attention_heads",
             "micro_batch_size deepspeed",
         ),
-        programs=r"pretrain_(gpt|mamba|bert|t5|vlm)\w*\.py",
+        programs=r"pretrain_(gpt|mamba|hybrid|bert|t5|vlm|retro|ict|vision)\w*\.py|(^|/)train_rl\.py$",
+        arguments_file="yaml_cfg",
         read=_read,
         keys=KEYS | FLAGS,
         writes="megatron-lm",

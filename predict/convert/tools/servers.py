@@ -25,6 +25,7 @@ from predict.convert.tool import (
     read_table,
     switch,
     tool_file,
+    without,
 )
 from predict.model.shipped import shipped_model
 from predict.serving.formats import MXFP4, NVFP4, W4A16, W8A16, published_in
@@ -67,8 +68,11 @@ OF_DRAFTS = (
 """Keys of vLLM's speculative config that change nothing more here."""
 FOLDERS = ("/", ".", "~")
 """How the names of checkpoints begin that are folders of a machine."""
+COMPILING = ("compilation_config", "cc", "O", "optimization_level")
+"""Beginnings of the names of vLLM's options of compilation, short ones among them."""
 GRAPHS_OFF = re.compile(
-    r"""cudagraph_mode['"]?\s*[:=]\s*['"]?NONE|\b(level|mode)['"]?\s*[:=]\s*['"]?(0|NONE)\b""", re.IGNORECASE
+    r"""^(O=?|compilation_config=|optimization_level=)0|cudagraph_mode['"]?\s*[:=]\s*['"]?NONE|\b(level|mode)['"]?\s*[:=]\s*['"]?(0|NONE)\b""",
+    re.IGNORECASE,
 )
 """Words of vLLM's compilation config by which it runs without compilation or without CUDA graphs (vllm, config/compilation.py)."""
 
@@ -149,19 +153,16 @@ def _read_vllm(reading: Reading) -> Sections:
     if given.count("data_parallel_size_local") != values.get("placement", {}).get("dp"):
         given.used.discard("data_parallel_size_local")
     values |= _drafts_of_vllm(given)
-    stated = " ".join(
-        f"{name}={value}" for name, value in given.values.items() if name.startswith("compilation_config")
-    )
-    if GRAPHS_OFF.search(stated):
-        problem = (
-            "compilation or CUDA graphs switched off are not read; give --set engine.enforce_eager=true and accept it"
-        )
-        given.fault("compilation_config", problem)
+    for name, value in given.values.items():
+        if name.startswith(COMPILING) and GRAPHS_OFF.search(f"{name}={value}"):
+            problem = "compilation or CUDA graphs switched off are not read; give --set engine.enforce_eager=true and accept it"
+            given.fault(name, problem)
     return _server(replace(reading, given=given), values, VLLM_MODEL)
 
 
 def _read_sglang(reading: Reading) -> Sections:
-    given = reading.given
+    whole = reading.given.values.get("chunked_prefill_size") in (-1, "-1")
+    given = without(reading.given, values=(-1, "-1")) if whole else reading.given
     values = read_table(SGLANG, given)
     engine = values.setdefault("engine", {})
     engine["name"] = "sglang"
@@ -179,9 +180,9 @@ def _read_sglang(reading: Reading) -> Sections:
         )
     if _first_count(given, *SGLANG_DEGREES[1])[0] > 1 or engine.get("dispatch") == "deepep":
         placement["expert_parallel"] = True
-    if given.values.get("chunked_prefill_size") in (-1, "-1"):
+    if whole:
         engine["chunked_prefill"] = False
-        engine.pop("max_num_batched_tokens", None)
+        given.passed_over("chunked_prefill_size")
     values |= _drafts_of_sglang(given)
     return _server(reading, values, SGLANG_MODEL)
 

@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from predict.convert import torchtitan
+from predict.convert.arguments import Arguments
 from predict.convert.offload import offload_of
-from predict.convert.tool import Reading, Sections, Tool, key_lists, tool_file
+from predict.convert.tool import OFF, Reading, Sections, Tool, key_lists, tool_file
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
+from predict.run.execution import NATURAL
+from sampling.arithmetic.expert_rows import BALANCED
 from sampling.files.faults import shown
 
 OLDER = tool_file("torchtitan")["older"]
@@ -29,8 +32,25 @@ def read_torchtitan(reading: Reading, *, model: str = "") -> Sections:
     sections: dict[str, Any] = torchtitan.read_sections(replace(given, layers=load_model(path).layers if path else 0))
     if given.text("training.dtype", "float32") == "bfloat16":  # weights, gradients and moments are all of that dtype
         sections["execution"] |= {"master_weights": False, "gradient_dtype": "bf16", "moment_dtype": "bf16"}
+    if path and load_model(path).experts is not None:
+        sections["execution"] |= _expert_load(given)
     found = {} if path is None or reading.chosen_model is not None else {"model": path.stem}
     return {**found, **sections, **offload_of(given)}
+
+
+FORCED = ("debug.moe_force_load_balance", "training.debug_moe_force_load_balance")
+"""Switch that has the router balance the experts, by two releases (torchtitan, config/job_config.py)."""
+
+
+def _expert_load(given: Arguments) -> dict[str, str]:
+    """The load that the router leaves where it is not forced to balance, with a note."""
+    forced = [given.values.get(name) not in OFF and given.switch(name) for name in FORCED]
+    if any(forced):
+        return {}
+    given.notes.append(
+        f"execution.expert_load: {NATURAL}, since {FORCED[0]} is not given; --set execution.expert_load={BALANCED}"
+    )
+    return {"expert_load": NATURAL}
 
 
 KEYS = key_lists("torchtitan")

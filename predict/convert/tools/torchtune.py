@@ -20,6 +20,7 @@ from predict.convert.tool import (
     switch,
     written,
 )
+from predict.convert.tuning import note_on_lengths
 from predict.model.shipped import shipped_model, shipped_models
 from sampling.files.faults import did_you_mean, shown
 
@@ -50,6 +51,7 @@ def _read(reading: Reading) -> Sections:
     values = read_table(TABLE, given)
     given.passed_over(SEQUENCE, "dataset.max_seq_len")
     plan, execution = values.setdefault("plan", {}), values.setdefault("execution", {})
+    note_on_lengths(given, values.get("batch", {}).get("seq_len"), "dataset.packed")
     recipe = reading.source.program or reading.source.name
     if "single_device" in recipe:
         plan["zero"] = 0

@@ -14,6 +14,7 @@ from predict.convert.arguments import Arguments
 from predict.convert.images import vision_of
 from predict.convert.offload import offload_of
 from predict.convert.tool import (
+    ACCEPT,
     AUTO,
     OFF,
     BaseKeys,
@@ -33,7 +34,7 @@ from predict.convert.tool import (
     tool_file,
     written,
 )
-from predict.convert.tuning import CLASSES, WORDS, in_sequences, tuning_of
+from predict.convert.tuning import CLASSES, WORDS, in_sequences, note_on_lengths, tuning_of
 from predict.run.vision import NONE
 from sampling.files.faults import shown
 
@@ -105,7 +106,7 @@ def fsdp_of(given: Arguments, words: list[str]) -> dict[str, Any]:
         plan["shard"] = "node"
     reshards = named("reshard_after_forward")
     if reshards:
-        text = given.text(reshards, "true").lower()
+        text = str(given.value(reshards, True)).lower()
         plan["zero"] = SHARDING.get(text, 2 if text in ("false", "no", "0") else 3)
     checkpointing = named("activation_checkpointing")
     if checkpointing and given.switch(checkpointing):
@@ -139,7 +140,8 @@ ATTENTION_NAMES = ("attn_implementation", "flash_attn", "attn")
 LIGER_NAMES = ("use_liger_kernel", "use_liger", "enable_liger_kernel")
 DTYPE_NAMES = ("torch_dtype", "dtype", "infer_dtype")
 ALIASES = (MODEL_NAMES, ATTENTION_NAMES, LIGER_NAMES, DTYPE_NAMES)
-FOLLOWING = ("fsdp", "deepspeed", "fsdp_config", "deepspeed_plugin")
+OF_SAMPLES = {"max_seq_length", "max_length", "cutoff_len"}
+"""Names of the longest sequence that tell of samples, rather than of a text that is cut to pieces."""
 
 
 def _read(reading: Reading) -> Sections:
@@ -172,11 +174,19 @@ def sections_of(reading: Reading) -> dict[str, Any]:
     if listed and listed != ["false"]:
         plan.update(fsdp_of(given, listed))
     if given.values.get("torch_compile") not in OFF and given.switch("torch_compile"):
-        execution["framework"] = COMPILED
+        if has_deepspeed:
+            given.fault(
+                "torch_compile",
+                f"compiled layers under DeepSpeed are not modelled; {ACCEPT} torch_compile reads the rest",
+            )
+        else:
+            execution["framework"] = COMPILED
     given.passed_over("torch_compile")
     if has_deepspeed or listed:
         execution.setdefault("framework", ZERO if has_deepspeed else FRAMEWORK)
     named = model_named(reading, *MODEL_NAMES)
+    if given.values.keys() & OF_SAMPLES and given.values.get("stage") != "pt":
+        note_on_lengths(given, values.get("batch", {}).get("seq_len"), "packing", "neat_packing")
     usual: dict[str, Any] = {"execution": {"framework": FRAMEWORK}, "batch": {"micro": 8}}
     if plan.get("recompute") == "none":  # FSDP's own checkpointing, in accelerate's file, may be on
         usual["plan"] = {"recompute": plan.pop("recompute")}

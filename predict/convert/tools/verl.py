@@ -8,12 +8,12 @@ from typing import Any
 
 from predict.convert.arguments import Arguments
 from predict.convert.offload import offload_of
-from predict.convert.tool import ACCEPT, NO_VALUES, OFF, Reading, Sections, Tool, key_lists, model_named
+from predict.convert.tool import ACCEPT, NO_VALUES, OFF, Reading, Sections, Tool, key_lists, model_named, typed
 from predict.convert.tools import megatron_lm
+from predict.convert.tools.transformers_trainer import LIGER
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from predict.rl.aliases import VERL, resolved
-from sampling.files.documents import NotYamlError, parse_yaml
 from sampling.files.faults import shown
 
 ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
@@ -28,7 +28,7 @@ ESTIMATORS = ("grpo", "gae", "reinforce_plus_plus", "rloo", "reinforce_plus_plus
 
 
 def _read(reading: Reading) -> Sections:
-    given = replace(reading.given, values={name: _typed(value) for name, value in reading.given.values.items()})
+    given = replace(reading.given, values={name: typed(value) for name, value in reading.given.values.items()})
     found: dict[str, dict[str, Any]] = {}
     for name, value in given.values.items():
         if name in VERL and value not in NO_VALUES:
@@ -44,7 +44,7 @@ def _read(reading: Reading) -> Sections:
     if trainer == "megatron":
         found |= _megatron(reading, given, plan, execution)
     else:
-        _fsdp(given, plan)
+        _fsdp(given, plan, execution)
     _batches(given, rl, found.get("cluster", {}))
     _passes(given, rl)
     _pass_of_reference(given, rl)
@@ -54,16 +54,6 @@ def _read(reading: Reading) -> Sections:
     dtype = given.text(f"{ACTOR}.fsdp_config.dtype", given.text(f"{ACTOR}.megatron.dtype", "bfloat16")).lower()
     model = model_named(replace(reading, given=given), "actor_rollout_ref.model.path")
     return {**found, **model, "precision": {"float16": "fp16", "float32": "fp32"}.get(dtype, "bf16")}
-
-
-def _typed(value: Any) -> Any:
-    """A text of a command line as YAML reads it, as Hydra does."""
-    if not isinstance(value, str) or value.startswith("$"):
-        return value
-    try:
-        return parse_yaml(value)[0] if value else None
-    except NotYamlError:
-        return value
 
 
 def _put(found: dict[str, dict[str, Any]], path: str, value: Any) -> None:
@@ -147,8 +137,15 @@ def _is_read(own: str, inner: Arguments) -> bool:
     return own not in inner.left_over or own.endswith("pipeline_stage")
 
 
-def _fsdp(given: Arguments, plan: dict[str, Any]) -> None:
+def _fsdp(given: Arguments, plan: dict[str, Any], execution: dict[str, Any]) -> None:
     plan["zero"] = 3
+    if given.text(f"{ACTOR}.fsdp_config.model_dtype", "").lower() in ("bf16", "bfloat16"):
+        # the actor's shards are fp32 by default; else weights, gradients and moments are of that dtype (workers/fsdp_workers.py)
+        execution |= {"master_weights": False, "gradient_dtype": "bf16", "moment_dtype": "bf16"}
+    if given.switch("actor_rollout_ref.model.use_liger"):
+        execution |= {name: LIGER[name] for name in ("fuse_rms_norm", "elementwise")}
+    if given.switch("actor_rollout_ref.model.use_fused_kernels"):
+        execution["fuse_loss"] = True
     if plan.get("cp", 1) > 1:
         plan["cp_method"] = "all_to_all"
     plan["recompute"] = (
@@ -202,6 +199,8 @@ def _passes(given: Arguments, rl: dict[str, Any]) -> None:
     rl["algorithm"] = own.get(estimator, "grpo")
     in_reward = given.switch("algorithm.use_kl_in_reward")
     rl["reference"] = bool(rl.get("reference")) or in_reward
+    if given.switch("algorithm.rollout_correction.bypass_mode"):
+        rl["old_log_prob"] = False  # the engines' own log-probabilities stand for the actor's
 
 
 def _pass_of_reference(given: Arguments, rl: Mapping[str, Any]) -> None:
@@ -223,6 +222,13 @@ def _rollout(given: Arguments, rl: dict[str, Any]) -> None:
     if engine not in ENGINES:
         given.fault(f"{ROLLOUT}.name", f"{shown(engine)} is not modelled; {', '.join(ENGINES)} are")
     rollout["engine"] = ENGINES.get(engine, "vllm-v1")
+    for name, default in (
+        ("free_cache_engine", True),
+        ("enable_chunked_prefill", True),
+        ("enable_prefix_caching", True),
+    ):
+        if not given.switch(f"{ROLLOUT}.{name}", default):
+            given.notes.append(f"{ROLLOUT}.{name}: off, and predicted as if it were on")
     rollout.setdefault("tp", 2)  # rollout.yaml
     dtype = given.text(f"{ROLLOUT}.dtype", "bfloat16").lower()
     rollout["precision"] = {"float16": "fp16", "half": "fp16", "float32": "fp32"}.get(dtype, "bf16")

@@ -29,11 +29,42 @@ from predict.convert.shell_words import arguments_in
         ("run.py --freq ([0]*3+[1]*58) --end", "--freq ([0]*3+[1]*58) --end"),
         ("X=4\nX=2 other.py\nrun.py --x $X", "--x 4"),
         ("run.py --x $1 \\\n  --y 2 # --z 3", "--x $1 --y 2"),
+        ('A=()\n[ "$FP8" = 1 ] && A+=(--fp8)\nrun.py ${A[@]}', ""),
+        ("TP=1\n[[ $TP -gt 1 ]] || X=--plain\nrun.py $X", "--plain"),
+        ("[ -z $X ] && { X=1; Y=2; }\n[ -n $X ] || { Y=3; }\nrun.py $X $Y", "1 2"),
+        ("A=2; B=3\nif [[ $A == 1 || $B == 3 ]]; then X=1; else X=2; fi\nrun.py $X", "1"),
+        ("A=2; B=3\nif [[ $A == 2 && $B == 2 ]]; then X=1; else X=2; fi\nrun.py $X", "2"),
+        ('if [ "$FP8" -eq 1 ]; then X=1; else X=2; fi\nrun.py $X', "2"),
+        ('if [[ "$FP8" -eq 0 ]]; then X=1; else X=2; fi\nrun.py $X', "1"),
+        ("A=2\nif (( A > 1 )); then X=1; fi\n(( B )) && X=2\nrun.py $X", "1"),
+        ("if (( ${B:-0} )); then X=1; else X=2; fi\nrun.py $X", "2"),
+        ("USE=false\nif $USE; then X=1; else X=2; fi\nrun.py $X", "2"),
+        ("cd /there && run.py --a 1 || exit 1", "--a 1"),
+        ("X=1; grep -q H100 /proc/x && X=2\nrun.py --x $X", "--x $X"),
+        (": ${X:=2}\nrun.py $X", "2"),
+        ("run.py --a 1 > log.txt 2>&1", "--a 1"),
+        ("read -r -d '' A <<EOF\n--a 1\nEOF\nrun.py $A", "--a 1"),
+        ("A=$(cat <<EOF\n--a 1\nEOF\n)\nrun.py $A", "--a 1"),
+        ("run.py --a 1 \\\n  # --b 2 \\\n  --c 3", "--a 1"),
     ],
 )
 def test_a_command_has_the_words_that_the_script_gives_it(text: str, words: str) -> None:
     commands = [command for command in read_shell(text).commands if command[0] == "run.py"]
     assert [" ".join(command[1:]) for command in commands] == [words]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A=(--a)\nif [ -f x ]; then A+=(--b 2); fi\nrun.py ${A[@]}", "--a --b 2"),
+        ('A="--a"\nif [ -f x ]; then A="$A --b 2"; fi\nrun.py $A', "--a --b 2"),
+        ('A="--a"\n[ -d x ] && A+=" --b 2"\nrun.py $A', "--a --b 2"),
+    ],
+)
+def test_arguments_that_a_condition_adds_which_the_script_leaves_open_are_kept_and_named(text: str, words: str) -> None:
+    script = read_shell(text)
+    assert [" ".join(command[1:]) for command in script.commands] == [words]
+    assert script.assumed == {"--b"}
 
 
 def test_here_documents_are_files() -> None:

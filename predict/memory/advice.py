@@ -8,18 +8,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 from typing import Any, NamedTuple
 
 from predict.config.rules import broken_rules
-from predict.config.rules.rule import SHORTEST, TEACHER_MODEL, values_of_model
+from predict.config.rules.rule import values_of_run
 from predict.memory.estimate import MemoryEstimate, Verdict, memory_of
 from predict.memory.state import takes_gradients_as_they_are
 from predict.rank.share import is_primary_fp8
 from predict.run.execution import EXPANDABLE, PRIMARY, REMAINDER
 from predict.run.frameworks import memory_profile_of, recompute_refusal, selective_is_of_operators
-from predict.run.lengths import PACKED
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun, one_replica
 from predict.schedules import registry
@@ -44,23 +43,10 @@ def changed(run: TrainingRun, settings: Settings) -> TrainingRun:
         for section in SECTIONS
     }
     made = replace(run, **sections)
-    faults = list(broken_rules(_values(made)))
+    faults = list(broken_rules(values_of_run(made)))
     if faults:
         raise config_error(faults, {"": run.name})
     return made
-
-
-def _values(run: TrainingRun) -> dict[str, Any]:
-    """The values of a run by the names that the rules of a config use."""
-    found = {**values_of_model(run.model), "precision": run.precision}
-    if run.teacher:
-        found[TEACHER_MODEL] = run.teacher
-    for section in (run.plan, run.execution, run.vision, run.adapters):
-        found |= {field.name: getattr(section, field.name) for field in fields(section)}
-    batch, cluster = run.batch, run.cluster
-    found |= {"global": batch.global_, "micro": batch.micro, "seq_len": batch.seq_len}
-    found[SHORTEST] = batch.seq_len if batch.padding == PACKED else min(batch.seq_len, *run.sequences)
-    return found | {"nodes": cluster.nodes, "gpus_per_node": cluster.gpus_per_node, "profile": cluster.profile}
 
 
 FACTORS = (2, 4, 8, 16)

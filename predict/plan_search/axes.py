@@ -233,10 +233,11 @@ def question_of(run: TrainingRun) -> Question:
 def opened(run: TrainingRun, choices: Mapping[str, Any]) -> Question:
     """The question of a run that was made, whose keys `choices` are open; its own value is among the values of each."""
     own = settings_of(run)
+    laid_out = ("batch.padding", "batch.lengths") if run.real else ()  # whose rules held when the rows were laid out
     model = {each.name: getattr(run.model, each.name) for each in fields(run.model)} | {"model": run.model}
     return Question(
         base=run,
-        values={path.rpartition(".")[2]: value for path, value in own.items()} | model,
+        values={path.rpartition(".")[2]: value for path, value in own.items() if path not in laid_out} | model,
         axes=tuple(
             replace(axis, values=tuple(dict.fromkeys((*axis.values, own[axis.path])))) for axis in _axes(run, choices)
         ),
@@ -290,7 +291,9 @@ def _split(draft: Draft) -> tuple[Draft, dict[str, Any]]:
         else:
             settings.append(setting)
     kept = [setting for setting in settings if setting.path not in choices]
-    given_paths = {join(name, key) for name in SEARCHABLE for key in document.get(name) or {}}
+    given_paths = {
+        join(name, key) for name in SEARCHABLE if isinstance(document.get(name), dict) for key in document[name]
+    }
     given_paths |= {setting.path for setting in kept}
     choices |= {path: AUTO for path in LEFT_OUT if path not in given_paths and path not in choices}
     return replace(draft, document=document, settings=kept), choices
@@ -307,8 +310,8 @@ def _question(draft: Draft, chosen: Mapping[str, Any], choices: Mapping[str, Any
         section, _, key = path.partition(".")
         if not key:
             document[section] = value
-        elif path in chosen or path in choices:
-            document.setdefault(section, {})[key] = value
+        elif (path in chosen or path in choices) and isinstance(place := document.setdefault(section, {}), dict):
+            place[key] = value
     given = dict(document)
     own = replace(draft, document=document, sources=dict(draft.sources), faults=list(draft.faults))
     sections = read_sections(own)

@@ -9,6 +9,7 @@ rl: {prompts: 32, n: 5, prompt: "constant:1024", prompt_max: 1024, response: "co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +19,16 @@ from predict.config.document import Config, Document, Incoming, put, read_config
 from predict.config.json_schema import document_schema, json_schema, section_schema
 from predict.config.load import load, replicas_that_follow
 from predict.config.overrides import parse_overrides
+from predict.config.rules import RULES
+from predict.config.rules.rule import values_of_run
 from predict.huggingface.config_json import load_model
 from predict.kinds import RL, SERVING, LoadedRun, as_loaded, require_kind
 from predict.model.shipped import shipped_model, shipped_models
 from predict.rl.aliases import ROOTS, VERL, fault_of, leaves, resolved
 from predict.rl.section import LAYERS, NAME, RlSection, Samples, samples_of
+from predict.run.lengths import up_to
 from predict.run.training_run import TrainingRun
+from predict.run.tuning import POLICY, SFT
 from predict.serving.rules import drafts_of, limit_faults, placement_faults, step_token_faults
 from predict.serving.server import EngineSettings, ServerPlacement, engine_fault, engine_settings, with_given
 from predict.serving.speculation import NAME as SPECULATION
@@ -32,6 +37,7 @@ from sampling.errors import ConfigError
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.schema import build
 from sampling.hardware.cluster import Gpu
+from sampling.number_text import as_given
 
 # The engines of an RL run: their settings, and those that the model, the machines or an engine's own rules do not allow.
 
@@ -102,6 +108,16 @@ def adapter_faults(base: TrainingRun) -> Iterator[Fault]:
         yield Fault(path="adapters.kind", problem=problem)
 
 
+def tuning_faults(base: TrainingRun) -> Iterator[Fault]:
+    """Losses and evaluations of other trainings, whose passes an RL step does not make."""
+    tuning = base.tuning
+    if tuning.task not in (SFT, POLICY):
+        yield Fault(path="tuning.task", problem=f"{tuning.task}, but an RL step has a loss of its own; remove it")
+    if tuning.evaluated_share:
+        problem = f"{as_given(tuning.evaluated_share)}, but evaluations between RL steps are not modelled; remove it"
+        yield Fault(path="tuning.evaluated_share", problem=problem)
+
+
 def _engine_faults(base: TrainingRun, section: RlSection) -> Iterator[Fault]:
     """The faults of a server's engine, under the keys of this section."""
     model, engine = base.model, rollout_engine(section, base.cluster.gpu)
@@ -145,7 +161,29 @@ def valued_runs(section: RlSection | None, base: TrainingRun | None) -> tuple[Ma
         runs["critic"] = _valued(base, section.critic)
     if section.reward.model:
         runs["reward_model"] = _valued(base, section.reward.model)
-    return runs, []
+    of_keys = {"critic": "critic", "reward_model": "reward.model"}
+    faults = [
+        fault for name, run in runs.items() if names[of_keys[name]] for fault in _valued_faults(of_keys[name], run)
+    ]
+    return runs, faults
+
+
+DIVIDING = ("plan", "adapters")
+"""Sections whose rules, of those that are not of each model, hold for one beside the actor too."""
+
+
+def _valued_faults(key: str, run: TrainingRun) -> Iterator[Fault]:
+    """Models that give no value per token of a text, or that the trainer's plan does not divide."""
+    path, model = f"{NAME}.{key}", run.model
+    if model.encoder or model.patches:
+        problem = f"{model.name} reads more than a text, and a value for each of its tokens is not modelled; take a model of text alone"
+        yield Fault(path=path, problem=problem)
+        return
+    values = values_of_run(run)
+    for rule in RULES:
+        if rule.of_each_model or rule.path.partition(".")[0] in DIVIDING:
+            for broken in rule.broken(values):
+                yield Fault(path=path, problem=f"{model.name} breaks {_as_named_here(broken.path)}: {broken.problem}")
 
 
 def _unknown(key: str, name: str) -> Fault:
@@ -158,7 +196,8 @@ def _valued(base: TrainingRun, name: str) -> TrainingRun:
     its embedding is looked up, but what the optimizer does for its rows is left out."""
     path = shipped_model(name) if name else None
     model = load_model(path) if path else base.model
-    return replace(base, model=replace(model, vocab=base.plan.tp, tied=False), model_keys={})
+    plan = base.plan if model.experts else replace(base.plan, ep=1, etp=1)
+    return replace(base, model=replace(model, vocab=base.plan.tp, tied=False), plan=plan, model_keys={})
 
 
 Values = dict[str, Any]
@@ -235,24 +274,40 @@ def _run(given: Incoming, of_files: Sequence[str], not_read: Values) -> RlRun:
         raise config_error([Fault(path=NAME, problem=problem)], sources)
     if "batch" in document:
         found.append(Fault(path="batch", problem=f"follows from {NAME}.prompts, {NAME}.n and {NAME}.micro; remove it"))
+    if section:
+        found += _unknown_faults(section)
     base, of_base = _base(document, section, path, sources, of_files)
     if section and base:
-        found += [*image_faults(base), *adapter_faults(base), *rollout_faults(base, section)]
+        found += [*image_faults(base), *adapter_faults(base), *tuning_faults(base), *rollout_faults(base, section)]
     draft = None
     if section and base:
         section, draft = _with_drafts(section, base, path.parent, found)
     valued, of_valued = valued_runs(section, base)
     found += of_valued
-    samples = None
-    if section:
-        try:
-            samples = samples_of(section, path.parent)
-        except ConfigError as error:
-            found.append(Fault(path=NAME, problem=str(error)))
+    samples = samples_of(section, path.parent, found) if section else None
     own_faults = [str(config_error(found, sources))] if found else []
     if own_faults or of_base or section is None or base is None or samples is None:
         raise ConfigError("\n".join([*own_faults, *of_base]))
     return RlRun(base=base, section=section, samples=samples, draft=draft, not_read=not_read, **valued)
+
+
+def _unknown_faults(section: RlSection) -> Iterator[Fault]:
+    """Names under `unknown` that are no key of an RL config; the keys inside a model or a cluster are not looked at."""
+    if not section.unknown:
+        return
+    known = set(_paths(rl_schema()["properties"]))
+    for name in section.unknown:
+        if name not in known and name.partition(".")[0] not in ("model", "cluster"):
+            near = did_you_mean(name, known) or "; give keys such as rl.response"
+            yield Fault(path=f"{NAME}.unknown", problem=f"{shown(name)} is not a key of an RL config{near}")
+
+
+def _paths(properties: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The key paths of a schema's properties."""
+    for name, inner in properties.items():
+        path = f"{above}.{name}" if above else name
+        yield path
+        yield from _paths(inner.get("properties", {}), path)
 
 
 def _with_drafts(
@@ -324,23 +379,48 @@ def _section(document: Values) -> tuple[RlSection | None, list[Fault]]:
 def _base(
     document: Values, section: RlSection | None, path: Path, sources: dict[str, str], settings: Sequence[str]
 ) -> tuple[TrainingRun | None, list[str]]:
-    """The trainer's run with one microbatch per replica as its batch, or the lines of what is wrong with it."""
+    """The trainer's run with a stand-in for its batch, or the lines of what is wrong with it."""
+    made = training_document(document, path, section, sources=sources)
     try:
-        return load(training_document(document, path, section, sources=sources), settings), []
+        return load(made, settings), []
     except ConfigError as error:
-        return None, str(error).splitlines()
+        return None, _without_stand_in(str(error).splitlines(), section)
+
+
+BATCH = re.compile(r"\bbatch\.\w+: ")
+LONGEST = "batch.seq_len"
+ENCODER = re.compile(r"\bbatch\.encoder_seq_len: .*")
+
+
+def _without_stand_in(lines: Sequence[str], section: RlSection | None) -> list[str]:
+    """The lines of an error without those on the batch, which is a stand-in: they follow from others, except where its sequences, if they
+    are known, are too long."""
+    said = [
+        ENCODER.sub("model: an encoder-decoder, which RL steps do not model; take a decoder", line) for line in lines
+    ]
+    kept = [line for line in said if not BATCH.search(line) or (section and f"{LONGEST}: " in line)]
+    return [_as_named_here(line) for line in kept or said]
+
+
+def _as_named_here(text: str) -> str:
+    return text.replace(LONGEST, f"{NAME}.prompt_max + {NAME}.response_max")
+
+
+ROUNDS = 4
+"""Microbatches of the stand-in per pipeline rank: each schedule runs as many, or a step's own number is refused when it is timed."""
 
 
 def training_document(
     document: Values, path: Path, section: RlSection | None = None, *, sources: dict[str, str] | None = None
 ) -> Document:
-    """The trainer's part of an RL config's content, with one microbatch per replica as its batch."""
+    """The trainer's part of an RL config's content, with a stand-in for its batch: sequences that divide by the ranks that share one,
+    and as many microbatches as every schedule runs."""
     plan = document.get("plan")
-    dp = plan.get("dp", 1) if isinstance(plan, dict) else 1
+    given = plan if isinstance(plan, dict) else {}
+    dp, pp, cp, tp = (value if isinstance(value := given.get(name, 1), int) else 1 for name in ("dp", "pp", "cp", "tp"))
     micro = section.micro if section else 1
-    replicas = dp if isinstance(dp, int) else 1
-    stages = plan.get("pp", 1) if isinstance(plan, dict) and isinstance(plan.get("pp", 1), int) else 1
-    batch = {"global": micro * replicas * stages, "micro": micro, "seq_len": section.longest if section else 1}
+    longest = up_to(section.longest if section else 1, max(1, cp * (tp if given.get("sp") is True else 1)))
+    batch = {"global": micro * dp * pp * ROUNDS, "micro": micro, "seq_len": longest}
     content = {name: value for name, value in document.items() if name != NAME} | {"batch": batch}
     return Document(name=str(path.with_suffix("")), content=content, sources=sources or {})
 

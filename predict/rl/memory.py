@@ -10,7 +10,7 @@ from predict.interval import Interval
 from predict.memory.estimate import SAFETY_MARGIN, Verdict, probability_of, upper_of, verdict_of
 from predict.rl.phases import NAMES
 from predict.rl.section import COLOCATED
-from predict.rl.training import moved_bytes, moved_time
+from predict.rl.training import moved_bytes, moved_time, state_of
 
 if TYPE_CHECKING:
     from predict.rl.config import RlRun
@@ -182,7 +182,8 @@ def _at_work(model: Prediction) -> dict[str, float]:
 def _other_weights(rl: RlRun, of_actor: Mapping[str, float]) -> float:
     """Weights of the reference and of a reward model, of what is not offloaded."""
     weights = of_actor.get("parameters", 0.0)
-    stays = rl.section.has_reference and "reference" not in rl.section.offload
+    own = rl.section.has_reference and state_of(rl, "ref") == "reference"
+    stays = own and "reference" not in rl.section.offload
     return weights * (float(stays) + _size(rl, rl.reward_model))
 
 
@@ -198,7 +199,7 @@ def _moved(rl: RlRun, actor: Prediction, critic: Prediction | None) -> list[Move
     if section.old_log_prob:
         needed.append(("old_log_prob", ("parameters",), actor, 1.0))
     if section.has_reference:
-        needed.append(("ref", ("reference",), actor, 1.0))
+        needed.append(("ref", (state_of(rl, "ref"),), actor, 1.0))
     if rl.reward_model:
         needed.append(("reward_model", ("parameters",), actor, _size(rl, rl.reward_model)))
     if critic:

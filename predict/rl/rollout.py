@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,23 +32,33 @@ from sampling.hardware.cluster import Cluster, Gpu
 from sampling.number_text import count
 
 FILLING, MEASURED = 3, 3
-"""Steps until responses are at every stage of theirs when new weights come, and those whose times are averaged."""
+"""The fewest steps until responses are at every stage of theirs when new weights come, and of those whose times are averaged."""
 ROUNDING = 1e-9
 COLUMNS = ("prompt", "output", "shared", "group")
 """Columns of traffic apart from arrivals."""
 
 
+def filling(ahead: float) -> int:
+    """Steps until responses are at every stage of theirs: those that begin together end over 1 + `ahead` steps."""
+    return FILLING + ceil(ahead)
+
+
+def steps_run(ahead: float) -> int:
+    """Steps of an engine that are simulated, a whole round of 1 + `ahead` of them after the filling."""
+    return filling(ahead) + max(MEASURED, 1 + ceil(ahead))
+
+
 def steps_needed(ahead: float) -> int:
     """Steps of responses that an engine is given."""
-    return FILLING + MEASURED + ceil(ahead)
+    return steps_run(ahead) + ceil(ahead)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Steady:
     """Generation in the steady state."""
 
-    of_step_us: float
-    """µs in which an engine ends the responses of one step."""
+    per_response_us: float
+    """µs per response that an engine ends."""
     served: Served
     """Its responses from the last sync on, served to their ends as if no other sync came."""
     ends_us: Floats
@@ -60,10 +72,10 @@ def steady(engine: EngineSettings, pool: BlockPool, table: StepTable, stream: Tr
     computed again from their tokens, as it was of the old weights.
     """
     of_step = len(stream) / steps_needed(ahead)  # a fraction where engines do not divide the responses
-    found: list[Steady] = []
+    steps: list[_Step] = []
     unfinished: Traffic | None = None
     given = ended = 0
-    for step in range(FILLING + MEASURED):
+    for step in range(steps_run(ahead)):
         before, given = given, max(given, _whole((step + 1 + ahead) * of_step))
         unfinished = _together(unfinished, _chosen(stream, np.arange(before, given)))
         needed = _whole((step + 1) * of_step) - ended
@@ -71,11 +83,34 @@ def steady(engine: EngineSettings, pool: BlockPool, table: StepTable, stream: Tr
             continue  # they ended together with those of the step before
         served = serve(engine, pool, table, unfinished)
         ends_us = np.sort(served.last_us)[:needed]
-        ended += int((served.last_us <= ends_us[-1]).sum())
+        of_this = int((served.last_us <= ends_us[-1]).sum())
+        ended += of_this
         unfinished = _interrupted(served, float(ends_us[-1]))
-        measured_us = float(ends_us[-1]) if step >= FILLING else 0.0
-        found.append(Steady(of_step_us=measured_us, served=served, ends_us=ends_us))
-    return replace(found[-1], of_step_us=sum(one.of_step_us for one in found) / MEASURED)
+        steps.append(_Step(number=step, ended=of_this, served=served, ends_us=ends_us))
+    measured = [one for one in steps if one.number >= filling(ahead)]
+    per_response_us = sum(float(one.ends_us[-1]) for one in measured) / sum(one.ended for one in measured)
+    return Steady(per_response_us=per_response_us, served=steps[-1].served, ends_us=steps[-1].ends_us)
+
+
+class _Step(NamedTuple):
+    """One step of an engine."""
+
+    number: int
+    ended: int
+    """Responses that end in it: more than it waits for where several end together."""
+    served: Served
+    ends_us: Floats
+
+
+def engines_together(streams: Sequence[Traffic], of_engine: Callable[[Traffic], Steady]) -> tuple[float, Steady]:
+    """µs per response that an engine ends on average, and the slowest of some engines, from those with the fewest tokens to those with
+    the most: a trainer takes responses from one queue, whichever engine ends them (verl, experimental/fully_async_policy/
+    fully_async_trainer.py, `_get_samples_from_queue`), so that the engines' rates add up."""
+    by_tokens = sorted(streams, key=lambda one: int(one.output.sum()))
+    places = np.linspace(0, len(streams) - 1, min(MOST_SIMULATED, len(streams))).round().astype(int)
+    found = [of_engine(by_tokens[place]) for place in places]
+    slowest = max(found, key=lambda one: one.per_response_us)
+    return len(found) / sum(1 / one.per_response_us for one in found), slowest
 
 
 def _whole(count: float) -> int:
@@ -219,9 +254,10 @@ def _simulated(rl: RlRun) -> Rollout:
     replicas = rl.rollout_gpus // server.tp
     if rollout.partial:
         streams = _streams(rl, replicas, steps_needed(ahead))
-        longest = max(streams, key=lambda one: int(one.output.sum()))
-        found = steady(server.engine, room.pool, table, longest, ahead)
-        of_step, last, ends = found.of_step_us, found.served, found.ends_us
+        per_response_us, slowest = engines_together(
+            streams, partial(steady, server.engine, room.pool, table, ahead=ahead)
+        )
+        of_step, last, ends = per_response_us * rl.section.samples / replicas, slowest.served, slowest.ends_us
     else:
         last = _slowest(server.engine, room, table, _streams(rl, replicas, shares.share * (ahead + 1)))
         ends = np.sort(last.last_us)

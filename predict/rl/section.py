@@ -15,6 +15,7 @@ from predict.serving.server import PRECISIONS
 from predict.serving.speculation import Speculation
 from predict.serving.traffic import SEED
 from regressors.features.arrays import Ints
+from sampling.errors import ConfigError
 from sampling.files.faults import Fault
 from sampling.files.schema import Key, one_of
 from sampling.number_text import as_given
@@ -192,6 +193,9 @@ class RlSection:
     """Keys of this config whose values are guesses; answers mark them."""
 
     def contradictions(self) -> Iterator[Fault]:
+        if self.samples > MOST_SEQUENCES:
+            problem = f"{self.prompts} with n {self.n} make {self.samples:,} responses, more than the {MOST_SEQUENCES:,} that are laid out; give fewer"
+            yield Fault(path="prompts", problem=problem)
         if self.mini_batch and self.prompts % self.mini_batch:
             yield Fault(
                 path="mini_batch",
@@ -294,16 +298,24 @@ class Samples:
         return int(self.prompt.sum() + self.response.sum())
 
 
-def samples_of(section: RlSection, folder: Path) -> Samples:
+def samples_of(section: RlSection, folder: Path, faults: list[Fault]) -> Samples | None:
     """The quantiles of both distributions, or with `draw` lengths drawn from them, cut to their longest; which response answers which
     prompt is drawn too, with a fixed seed or the seed of `draw`.
 
-    ConfigError for a file of lengths that cannot be read; its path starts in `folder`.
+    The path of a file of lengths starts in `folder`; what cannot be read joins the faults, and there are then no samples.
     """
     draw = np.random.default_rng(section.draw or SEED)
-    drawn = draw if section.draw else None
-    prompts = np.minimum(_lengths(section.prompt, section.prompts, folder, drawn), section.prompt_max)
-    responses = np.minimum(_lengths(section.response, section.samples, folder, drawn), section.response_max)
+    drawn, counts = draw if section.draw else None, {"prompt": section.prompts, "response": section.samples}
+    lengths: dict[str, Ints] = {}
+    for key, count in counts.items():
+        try:
+            lengths[key] = _lengths(getattr(section, key), count, folder, drawn)
+        except ConfigError as error:
+            faults.append(Fault(path=f"{NAME}.{key}", problem=str(error)))
+    if len(lengths) < len(counts):
+        return None
+    prompts = np.minimum(lengths["prompt"], section.prompt_max)
+    responses = np.minimum(lengths["response"], section.response_max)
     return Samples(
         prompt=np.repeat(draw.permutation(prompts), section.n).astype(np.int64),
         response=responses[_ranks(draw, section)].astype(np.int64),

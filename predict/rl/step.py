@@ -31,7 +31,7 @@ from predict.rl.phases import (
 from predict.rl.plain_torch import plain_reward, plain_sync
 from predict.rl.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.section import ASYNC, COLOCATED, RlSection
-from predict.rl.training import forward_pass, pass_run, update
+from predict.rl.training import forward_pass, pass_run, reference_base, update
 from regressors.features.arrays import Floats
 from sampling.units import SECOND_US
 
@@ -197,14 +197,16 @@ def _beside(rl: RlRun) -> list[Phase]:
 
 
 def _passes(rl: RlRun, estimate: Estimate) -> list[Phase]:
-    """The passes without a backward; a reference model has the actor's shape."""
-    wanted = {"old_log_prob": rl.section.old_log_prob, "ref": rl.section.has_reference}
-    found = []
-    if of_actor := [name for name, runs in wanted.items() if runs]:
-        prediction = estimate(pass_run(rl))
-        found = [forward_pass(rl, prediction, name) for name in of_actor]
-    others = {"values": rl.critic, "reward_model": rl.reward_model}
-    return found + [forward_pass(rl, estimate(pass_run(rl, base)), name) for name, base in others.items() if base]
+    """The passes without a backward."""
+    wanted = {
+        "old_log_prob": rl.base if rl.section.old_log_prob else None,
+        "ref": reference_base(rl) if rl.section.has_reference else None,
+        "values": rl.critic,
+        "reward_model": rl.reward_model,
+    }
+    bases = {id(base): base for base in wanted.values() if base}
+    priced = {key: estimate(pass_run(rl, base)) for key, base in bases.items()}  # old_log_prob and ref are mostly alike
+    return [forward_pass(rl, priced[id(base)], name) for name, base in wanted.items() if base]
 
 
 def until_both_are_done(section: RlSection, generating: Interval, training: Interval) -> Interval:

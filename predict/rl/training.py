@@ -14,9 +14,11 @@ from predict.ledger.verl_flops import verl, verl_peak_flops_per_us
 from predict.rl.config import RlRun
 from predict.rl.phases import HOST_GB_PER_S, HOST_HIGH, HOST_LOW, OFFLOAD, Phase, PhaseMfu, plus
 from predict.rl.section import RlSection
+from predict.run.adapters import NOTHING_TRAINED
 from predict.run.lengths import PACKED, PADDED, RealSequences, alike, up_to
 from predict.run.model_flops import FORWARD_SHARE, model_flops_per_step
 from predict.run.plan import Batch
+from predict.run.stages import placement_of
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import BUBBLE, P2P, STRAGGLERS, BlockLedgers, add_up
 from predict.step.priced_rank import stragglers_factor
@@ -113,6 +115,20 @@ def update_run(rl: RlRun, base: TrainingRun | None = None) -> TrainingRun:
     return laid_out_pass(base or rl.base, section, lengths, micro=section.micro, max_tokens=section.max_tokens)
 
 
+def state_of(rl: RlRun, name: str) -> str:
+    """The state that a pass needs on the GPU: a reference's weights are its own, or beside adapters those of the actor's base (verl,
+    trainer/ppo/ray_trainer.py, `ref_in_actor`; TRL, trainer/grpo_trainer.py, whose `ref_model` is then None)."""
+    return "reference" if name == "ref" and not rl.base.adapters.are_trained else "parameters"
+
+
+def reference_base(rl: RlRun) -> TrainingRun:
+    """The trainer's run of the reference: the actor's, without its adapters."""
+    base = rl.base
+    if not base.adapters.are_trained:
+        return base
+    return replace(base, adapters=replace(base.adapters, targets=NOTHING_TRAINED.targets))
+
+
 def pass_run(rl: RlRun, base: TrainingRun | None = None) -> TrainingRun:
     """All samples in the microbatches of passes without a backward, of the actor or of another model on its plan."""
     section = rl.section
@@ -148,9 +164,9 @@ def update(rl: RlRun, estimate: Estimate, name: str, base: TrainingRun | None = 
 
 def forward_pass(rl: RlRun, prediction: Prediction, name: str) -> Phase:
     """A pass without a backward over all samples, by a model whose training step over them is predicted."""
-    section, run = rl.section, prediction.run
+    run = prediction.run
     forwards = forward_ledger_us(prediction)
-    moved = offload_time(prediction, section, of=("reference" if name == "ref" else "parameters",))
+    moved = offload_time(prediction, rl.section, of=(state_of(rl, name),))
     time = sum_of_phases([prediction.step_time.scaled(sum(forwards.values()) / prediction.median_us), moved])
     parts = plus(forwards, {OFFLOAD: moved.median_us})
     return Phase(
@@ -166,17 +182,18 @@ def forward_pass(rl: RlRun, prediction: Prediction, name: str) -> Phase:
 
 def forward_ledger_us(prediction: Prediction) -> dict[str, float]:
     """µs by heading of the forwards of all microbatches through the pipeline: the slowest stage's, and once those of the others, in
-    which it waits, and the sends."""
-    ledgers, ranks = BlockLedgers(prediction.prices), prediction.ranks
+    which it waits, and the sends. Of the copies of the model that a schedule holds, a microbatch goes through one."""
+    ledgers, ranks, run = BlockLedgers(prediction.prices), prediction.ranks, prediction.run
+    copies = placement_of(run).chain_count
     slowest = max(ranks, key=lambda rank: rank.forward_us)
     of_slowest = add_up(ledgers.bucket(chunk.forward) for chunk in slowest.chunks)
-    forwards = {heading: prediction.run.microbatches * time_us for heading, time_us in of_slowest.items()}
+    forwards = {heading: run.microbatches / copies * time_us for heading, time_us in of_slowest.items()}
     filling = {
-        BUBBLE: sum(rank.forward_us for rank in ranks) - slowest.forward_us,
-        P2P: sum(chunk.send.median_us for rank in ranks for chunk in rank.chunks),
+        BUBBLE: (sum(rank.forward_us for rank in ranks) - slowest.forward_us) / copies,
+        P2P: sum(chunk.send.median_us for rank in ranks for chunk in rank.chunks) / copies,
     }
     alone = add_up([forwards, filling])
-    return add_up([alone, {STRAGGLERS: (stragglers_factor(prediction.run) - 1) * sum(alone.values())}])
+    return add_up([alone, {STRAGGLERS: (stragglers_factor(run) - 1) * sum(alone.values())}])
 
 
 def _bound_by(parts: Mapping[str, float]) -> str:

@@ -19,7 +19,4 @@ __all__ = ["RULES", "broken_rules"]
 def broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
     """A fault for each rule that the values break; rules that lack a value are passed over."""
     for each in RULES:
-        if all(need in values for need in each.needs):
-            advising = {name: values[name] for name in each.advised_by if name in values}
-            for problem in each.check(*(values[need] for need in each.needs), **advising):
-                yield Fault(path=each.path, problem=problem, needs=each.needs)
+        yield from each.broken(values)

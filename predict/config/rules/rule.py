@@ -6,12 +6,15 @@ fault in one place hides none elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from predict.model.spec import ModelSpec
 from predict.run.execution import WHOLE_LAYERS
+from predict.run.lengths import PACKED
+from predict.run.training_run import TrainingRun
+from sampling.files.faults import Fault
 
 Problems = Iterator[str]
 SHORTEST = "shortest_tokens"
@@ -41,6 +44,13 @@ class Rule:
         sound."""
         return tuple(getattr(self.check, "__kwdefaults__", None) or ())
 
+    def broken(self, values: Mapping[str, Any]) -> Iterator[Fault]:
+        """A fault for each way in which values break it; none where one that it needs is lacking."""
+        if all(need in values for need in self.needs):
+            advising = {name: values[name] for name in self.advised_by if name in values}
+            for problem in self.check(*(values[need] for need in self.needs), **advising):
+                yield Fault(path=self.path, problem=problem, needs=self.needs)
+
 
 RULES: list[Rule] = []
 
@@ -68,3 +78,16 @@ def not_in_plain_torch(framework: str, is_set: bool, what: str) -> Problems:
 def values_of_model(model: ModelSpec) -> dict[str, Any]:
     """A model's values by the names under which rules ask for them."""
     return {field.name: getattr(model, field.name) for field in fields(model)} | {"model": model}
+
+
+def values_of_run(run: TrainingRun) -> dict[str, Any]:
+    """The values of a run by the names under which rules ask for them."""
+    found = {**values_of_model(run.model), "precision": run.precision}
+    if run.teacher:
+        found[TEACHER_MODEL] = run.teacher
+    for section in (run.plan, run.execution, run.vision, run.adapters):
+        found |= {field.name: getattr(section, field.name) for field in fields(section)}
+    batch, cluster = run.batch, run.cluster
+    found |= {"global": batch.global_, "micro": batch.micro, "seq_len": batch.seq_len}
+    found[SHORTEST] = batch.seq_len if batch.padding == PACKED else min(batch.seq_len, *run.sequences)
+    return found | {"nodes": cluster.nodes, "gpus_per_node": cluster.gpus_per_node, "profile": cluster.profile}

@@ -84,3 +84,64 @@ def test_another_engine_or_architecture_widens_generation() -> None:
     usual, engine, device = widths(), widths("rl.rollout.engine=sglang"), widths("cluster.hardware=B200")
     assert engine[0] > engine[1] > usual[1] + 0.05
     assert min(device) > max(usual) + 0.05
+
+
+VPP = ("plan.pp=2", "plan.dp=4", "plan.vpp=16", "plan.schedule=interleaved-1f1b")
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        # a model beside the actor is held to the trainer's plan
+        (("rl.algorithm=ppo", "rl.critic=t5-large"), "rl.critic: t5-large reads more than a text"),
+        (
+            ("rl.algorithm=ppo", "rl.critic=qwen2.5-0.5b", "plan.tp=4"),
+            "rl.critic: qwen2.5-0.5b breaks plan.tp: 4 does not",
+        ),
+        (("rl.algorithm=ppo", "rl.critic=qwen2.5-0.5b", *VPP), "rl.critic: qwen2.5-0.5b breaks plan.vpp: 16 with"),
+        (
+            ("rl.reward.model=bert-base-uncased", "rl.response_max=1024"),
+            "rl.reward.model: bert-base-uncased breaks rl.prompt_max + rl.response_max: 1088 is longer than",
+        ),
+        # the trainer's batch is a stand-in, of which no fault speaks
+        (("model=gpt2", "rl.response_max=2000"), "rl.prompt_max + rl.response_max: 2064 is longer than"),
+        (("model=t5-large",), "model: an encoder-decoder, which RL steps do not model"),
+        (("tuning.task=dpo",), "tuning.task: dpo, but an RL step has a loss of its own"),
+        (("tuning.evaluated_share=0.5",), "tuning.evaluated_share: 0.5, but evaluations between RL steps"),
+        (("rl.response=file:nowhere.txt",), "--set: rl.response: "),
+        (("rl.prompt=uniform:9..1",), "--set: rl.prompt: uniform:9..1 ends below its start"),
+        (("rl.prompts=200000", "rl.mini_batch=0"), "rl.prompts: 200000 with n 4 make 800,000 responses, more than"),
+        (
+            ("rl.unknown=[rl.respons]",),
+            "rl.unknown: 'rl.respons' is not a key of an RL config; did you mean 'rl.response'",
+        ),
+    ],
+)
+def test_a_fault_names_its_key(settings: tuple[str, ...], fault: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_rl(SMALL, settings)
+    assert fault in str(error.value)
+    assert "batch." not in str(error.value)
+
+
+@pytest.mark.parametrize("settings", [("rl.n=x", "plan.tp=2", "plan.sp=true"), ("plan=3",)])
+def test_a_fault_brings_none_of_the_stand_in(settings: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_rl(SMALL, settings)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_sequences_of_any_length_divide_among_ranks_that_share_one() -> None:
+    step = step_of("plan.tp=4", "plan.sp=true", "rl.prompt_max=63", "rl.prompt=constant:63")
+    assert step.actor.run.batch.seq_len % 4 == 0
+
+
+def test_keys_inside_a_model_or_a_cluster_may_be_unknown() -> None:
+    names = ("cluster", "cluster.nodes", "model.head_dim", "plan.tp", "rl.reward.model")
+    assert load_rl(SMALL, [f"rl.unknown=[{', '.join(names)}]"]).section.unknown == names
+
+
+def test_a_dense_critic_beside_a_mixture_has_no_experts_to_spread() -> None:
+    run = load_rl(CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml", ["rl.algorithm=ppo", "rl.critic=qwen2.5-0.5b"])
+    assert run.critic is not None
+    assert (run.base.plan.ep, run.critic.plan.ep) == (8, 1)

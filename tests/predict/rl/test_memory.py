@@ -74,3 +74,14 @@ def test_engines_of_their_own_hold_nothing_of_the_trainer() -> None:
     apart = memory("rl.placement=one_step_off", "rl.rollout.gpus=16")
     assert set(apart.generating.terms) == {"engine_weights", "kv_cache", "engine_reserved"}
     assert "engine_reserved" not in apart.updating.terms
+
+
+def test_beside_adapters_the_reference_is_the_base_without_them() -> None:
+    lora = ("adapters.kind=lora", "plan.ep=1", "model=qwen3-8b", "rl.offload=[]")
+    step, plain = rl_step(CONFIG, lora), rl_step(CONFIG, lora[1:])
+    assert "other_models" not in step.memory.generating.terms and "other_models" in plain.memory.generating.terms
+    times = {phase.name: phase.time.median_us for phase in step.phases}
+    assert times["ref"] < times["old_log_prob"]
+    assert times["ref"] == pytest.approx({each.name: each.time.median_us for each in plain.phases}["ref"], rel=1e-6)
+    away = rl_step(CONFIG, [*lora[:-1], "rl.offload=[parameters, reference]"]).memory.moved
+    assert [each.state for each in away if each.phase == "ref"] == ["parameters"]

@@ -280,3 +280,36 @@ def test_draws_differ_about_the_quantiles() -> None:
 def test_more_responses_than_can_be_simulated_are_refused() -> None:
     with pytest.raises(UserError, match=r"rl\.prompts: the engines generate .* responses for a step"):
         step_of("rl.rollout.round_prompts=1000000000")
+
+
+SPREAD = ("rl.response=lognormal:100,0.8", "rl.response_max=1024", "rl.placement=async", "rl.rollout.partial=true")
+
+
+def test_engines_whose_responses_are_interrupted_take_no_longer_the_more_they_are() -> None:
+    """A trainer takes whichever response ends next, so that one engine with long ones holds up no step."""
+    stale = (*SPREAD, "rl.staleness=1", "rl.prompts=32")
+    times = [median(step_of(*stale, f"rl.rollout.gpus={gpus}"), "gen") for gpus in (4, 8, 16, 32)]
+    assert times == sorted(times, reverse=True)
+    counts = [median(step_of(*stale, "rl.rollout.gpus=8", f"rl.n={n}"), "gen") for n in (2, 4, 8)]
+    assert counts == sorted(counts)
+
+
+@pytest.mark.parametrize("staleness", [1, 3, 8])
+def test_interrupted_responses_of_one_length_take_no_less_than_whole_ones(staleness: int) -> None:
+    """All begin and end together, in one step of 1 + S: what is measured holds whole rounds of these."""
+    flat = ("rl.placement=async", f"rl.staleness={staleness}", *APART)
+    whole, interrupted = step_of(*flat), step_of(*flat, "rl.rollout.partial=true")
+    assert median(interrupted, "gen") > 0.99 * median(whole, "gen")
+
+
+def test_a_pass_goes_through_one_of_the_two_copies_of_a_schedule() -> None:
+    pipeline = ("plan.pp=2", "plan.dp=4", "rl.prompts=64", "rl.mini_batch=32")
+    once = median(step_of(*pipeline), "old_log_prob")
+    assert median(step_of(*pipeline, "plan.vpp=2", "plan.schedule=dualpipe"), "old_log_prob") == pytest.approx(
+        once, rel=0.1
+    )
+
+
+def test_a_layout_is_chosen_for_packed_sequences() -> None:
+    pipeline = ("plan.pp=2", "plan.dp=4", "plan.layout=auto", "rl.max_tokens=512")
+    assert step_of(*pipeline).actor.run.plan.layout

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sampling.arguments import Parser
 from sampling.command_line import exit_code_of, log, show
 from sampling.errors import ConfigError
 from sampling.files.faults import did_you_mean
@@ -34,6 +35,8 @@ def _run(options: argparse.Namespace) -> int:
     from sampling.store.profiles import samples_directory
 
     wanted = _wanted(options.model)
+    if options.jobs < 1:
+        raise ConfigError(f"--jobs: {options.jobs} is not a positive number; give 1 or more")
     home = _home(options)
     with progress_display("fitting") as progress:
         trained = train(
@@ -53,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     from regressors.models.candidates import CANDIDATES
     from sampling.store.profiles import OWN
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m regressors",
         description="Fit a time model to every sampled operator, collective and layer of a profile, and say how well each "
         "predicts shapes it has not seen. Writes bank.npz, report.md and report.json to DATA/regressors/PROFILE.",
@@ -80,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--jobs",
-        type=_positive,
+        type=int,
         default=os.cpu_count() or 1,
         metavar="N",
         help="processes to fit with (default: all cores)",
@@ -128,13 +131,6 @@ def _donor(options: argparse.Namespace) -> Path | None:
     if options.donor == options.profile:
         raise ConfigError(f"--donor: {options.donor!r} is the profile itself; name one of another device")
     return home_of(options.donor, options.data) / "regressors" / str(options.donor)
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
 
 
 def _show(trained: Trained, options: argparse.Namespace) -> None:

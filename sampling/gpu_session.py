@@ -24,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sampling.arguments import Parser
 from sampling.command_line import exit_code_of
 from sampling.errors import ConfigError, UserError
 
@@ -49,7 +50,7 @@ POLL_S = 0.5
 def parser() -> argparse.ArgumentParser:
     from sampling.timing.timer import PRESETS
 
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="python3 -m sampling.gpu_session",
         description=DESCRIPTION,
         epilog=EXAMPLES,

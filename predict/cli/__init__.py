@@ -11,8 +11,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from predict.cli.arguments import JSON, Parser
 from predict.cli.table import COMMANDS, Command
+from sampling.arguments import JSON, Parser
 from sampling.command_line import WIDTH_VARIABLE, exit_code_of
 from sampling.errors import UserError
 from sampling.files.places import DATA_VARIABLE
@@ -89,9 +89,16 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         own = subcommands.add_parser(
             command.name, help=command.help, formatter_class=argparse.RawDescriptionHelpFormatter
         )
+        own.commands_with = _commands_with
         if words is None or command.name in named:
             _complete(own, command)
     return predict
+
+
+def _commands_with(option: str) -> list[str]:
+    """The commands that have an option."""
+    (subcommands,) = (each for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
+    return [name for name, command in subcommands.choices.items() if option in command._option_string_actions]
 
 
 def _complete(parser: argparse.ArgumentParser, command: Command) -> None:

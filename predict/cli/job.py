@@ -142,9 +142,11 @@ def _require_offers(options: argparse.Namespace) -> None:
 
 
 def _answer_offers(options: argparse.Namespace, settings: JobSettings) -> None:
+    with naming("--offers"):
+        offers = read_offers(options.offers)
     found = offered_jobs(
         options.config,
-        read_offers(options.offers),
+        offers,
         options.tokens,
         overrides=options.overrides,
         settings=settings,

@@ -205,8 +205,6 @@ def require_writable(option: str, path: Path | None) -> None:
     """UserError, before any work, for a result file that could not be written after it."""
     if path is None:
         return
-    if path == Path():
-        raise UserError(f"{option}: the path is empty; give the path of a file")
     with writing(option, path):
         if path.is_dir():
             raise UserError(f"{option}: {path} is a directory; name a file in it")

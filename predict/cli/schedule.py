@@ -140,9 +140,6 @@ def _check(options: argparse.Namespace) -> None:
     with Checks() as checks:
         if options.schedule is not None:
             checks.run(names_of, options.schedule)
-        with checks.one():
-            if options.config == "":
-                raise UserError("CONFIG: the path is empty; give the path of a run config, or omit it")
         checks.run(cli.require_positive, options, *COUNTS, "memory_limit")
         checks.run(_check_times, options)
         checks.run(_check_files, options)
@@ -169,8 +166,6 @@ def _check_times(options: argparse.Namespace) -> None:
 
 def _require_times(options: argparse.Namespace) -> None:
     """UserError unless stage times and microbatches are given, each once."""
-    if options.stage_times == Path():
-        raise UserError("--stage-times: the path is empty; give the path of a file")
     if options.stage_times is None and options.pp is None:
         raise UserError("nothing to time; give a CONFIG, or --microbatches with --pp or with --stage-times FILE.json")
     with Checks() as checks:

@@ -42,6 +42,8 @@ class Document:
         settings, faults = parse_overrides(texts)
         for setting in settings:
             sources[setting.path] = OPTION
+            if setting.section not in content:
+                sources[setting.section] = OPTION
             if not (setting.key and isinstance(content.get(setting.section), str)):
                 faults += put(content, setting.path, setting.value, over=True)
         if faults:
@@ -104,6 +106,8 @@ class Incoming:
                 path, value = resolve(setting.path, setting.value)
                 self.sources[path] = OPTION
                 section, _, key = path.partition(".")
+                if section not in self.content:
+                    self.sources[section] = OPTION
                 if key and section in files and isinstance(self.content.get(section), str):
                     of_files.append(f"{path}={text.partition('=')[2]}")
                 else:

@@ -245,21 +245,24 @@ def import_config(
     fault, each key that changes time or memory and is not understood, and all that is missing with the setting that gives it.
     """
     paths = [Path(file) for file in files]
-    given = {setting.path: setting.value for setting in parse_overrides(overrides)[0]}
+    settings, unreadable = parse_overrides(overrides)
+    given = {setting.path: setting.value for setting in settings}
     by_file = read_foreign(paths, chosen_model=given.get("model"), accepted=accept)
     read = [each for found in by_file.values() for each in found]
     sources = {"": _in_short(paths)}
     content, clashes = _merged(read)
+    kind = kind_of(content)
     with Checks() as checks:
         for named, faults in [
             *((file, [fault for each in found for fault in each.faults]) for file, found in by_file.items()),
-            (sources[""], clashes),
+            (sources[""], [*clashes, *unreadable]),
             (OPTION, _faults_of_settings(given)),
         ]:
             with checks.one():
                 if faults:
                     raise config_error(faults, {"": named})
-    kind = kind_of(content)
+        if checks.errors and (unknown := unknown_settings(kind, given)):
+            raise config_error(unknown, {"": OPTION})
     with Checks() as checks:
         with checks.one():
             stated = _cluster_of(content, given, sources)

@@ -219,7 +219,7 @@ TIED = "model: by the shapes of its products; whether embedding and head share w
 
 
 def _of_traces(path: Path) -> Inferred:
-    files = files_of_traces(path, "infer_config")
+    files = files_of_traces(path)
     traces = [trace for file in files for trace in traces_in(file)]
     if not any(trace.ops or trace.kernels for trace in traces):
         raise UserError(f"{path}: holds no kernels; record whole steps")

@@ -133,6 +133,10 @@ def swept_row(
 
 
 def none_can_run(rows: Sequence[SweptRow[Any]], option: str) -> UserError:
+    """The error of combinations of which none can run: the fault of the config where that is of none of the keys that vary."""
+    (reason, *others), fits = {row.reason: None for row in rows}, all(row.fits for row in rows)
+    if fits and not others and not any(path in reason for path in rows[0].settings):
+        return ConfigError(reason)
     first = ", ".join(f"{path}={value}" for path, value in rows[0].settings.items())
     which = "the only combination" if len(rows) == 1 else f"none of {len(rows):,} combinations can run; the first"
     kind_of_error = ConfigError if any(row.fits for row in rows) else InfeasibleError

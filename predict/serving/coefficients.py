@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from predict.interval import Interval
 from predict.run.calibration_file import COEFFICIENTS, read_written
 from predict.serving.step_model import KERNELS, MODELS, step_model
-from sampling.errors import Checks, UserError
+from sampling.errors import Checks, UserError, naming
 from sampling.files.faults import Fault
 from sampling.files.places import SHIPPED_DATA
 from sampling.files.schema import Key, Text, one_of
@@ -104,7 +104,8 @@ def shipped_coefficients(model: str) -> Coefficients:
 
 def read_coefficients(path: Path) -> Coefficients:
     """The coefficients of a file; ConfigError lists every fault of it."""
-    return read_written(Coefficients, path, COEFFICIENTS, fix="write it anew with `predict serving-fit`")
+    with naming("--coefficients"):
+        return read_written(Coefficients, path, COEFFICIENTS, fix="write it anew with `predict serving-fit`")
 
 
 def chosen_coefficients(model: str, path: Path | None) -> Coefficients:

@@ -22,6 +22,7 @@ from regressors.active.choice import Timed, Untimed, batch_rows, fill_space, nex
 from regressors.dataset.training_data import TrainingData, training_data
 from regressors.features.arrays import Floats
 from regressors.models.candidates import BLEND, fit_candidate
+from sampling.arguments import Parser
 from sampling.command_line import exit_code_of
 from sampling.errors import SamplesError
 from sampling.importers import aiconfigurator
@@ -188,7 +189,7 @@ def as_text(system: str, curves: Sequence[Curves]) -> Iterator[str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="python -m regressors.accuracy.rows_against_error",
         description="Rows against error on a published table, for rows chosen one batch after another and for random ones.",
     )

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from sampling.arguments import Parser
 from sampling.errors import ConfigError
 from sampling.files.faults import counted
 from sampling.files.places import SHIPPED_DATA, own_data
@@ -32,7 +33,7 @@ def listing() -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    commands = argparse.ArgumentParser(
+    commands = Parser(
         prog="python -m sampling import",
         description=DESCRIPTION.format(importers=listing()),
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sampling.arguments import Parser
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.files.faults import counted
@@ -36,7 +37,7 @@ STEPS = "real-steps.json"
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="python -m sampling import-archive",
         description="Merge the archive of a GPU session into the rows of its device. Importing it again adds what it lacked then.",
         epilog="example: python -m sampling import-archive gpu-session && python -m regressors --profile h200",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sampling.arguments import Parser
 from sampling.errors import ConfigError
 from sampling.files.places import OWN_DATA_IN_WORDS
 from sampling.hardware.cluster import ClusterFile, Machine, hardware_entry, hardware_facts, read_cluster_file
@@ -80,9 +81,7 @@ def _hardware(options: argparse.Namespace, cluster: ClusterFile | None) -> str:
 
 def session_parser(program: str, description: str, *, models: int) -> argparse.ArgumentParser:
     """A parser of the options; `models` is the default of --models."""
-    parser = argparse.ArgumentParser(
-        prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add(
         "--cluster",

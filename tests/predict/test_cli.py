@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from predict import one_batch
+from predict.cli import main
 from predict.memory.advice import SmallestCluster
 from predict.reports.memory import headlines, smallest_in_words
 from predict.run.training_run import Replica
+from predict.serving.coefficients import FOLDER
 from sampling.extras import EXTRAS
 from sampling.files.places import CONFIGS, DATA_VARIABLE, SHIPPED_DATA
 from tests.predict.command import Command
@@ -46,6 +48,8 @@ GRPO = str(CONFIGS / "rl" / "this-machine" / "grpo.yml")
 BELOW_A_FILE, BELOW_PROC = f"{DEMO}/x", "/proc/x"
 """Places where nobody, not even root, makes a file."""
 SERVING = str(CONFIGS / "serving" / "llama3-8b-h100.yml")
+TOML = str(ROOT / "docs" / "examples" / "other_tools" / "llama3_70b.toml")
+COEFFICIENTS = str(FOLDER / "kernels.json")
 
 
 @pytest.mark.parametrize("place", [BELOW_A_FILE, BELOW_PROC])
@@ -149,3 +153,49 @@ def test_a_value_that_is_not_a_number_is_reported_with_its_option(command: Comma
     assert ended.value.code == 2
     assert "--target-nodes: 'two' is not a whole number; give a whole number, without a unit" in said
     assert "--width: '80px' is not a whole number" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (f"one-batch {DEMO} --tokens 1T", "has no option --tokens, which is of search, days, job, report and explore"),
+        ("one-bach", "COMMAND: 'one-bach' is not a command; did you mean 'one-batch'? `predict --help` lists them"),
+        ("", "COMMAND: missing; write `predict COMMAND`; `predict --help` lists them"),
+    ],
+)
+def test_a_word_of_another_command_is_named_as_such(words: str, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    assert fault in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (f"explain {DEMO} --trace {{empty}}", "error: --trace: {empty}: is empty"),
+        (f"what-if {DEMO} --trace {{empty}}", "error: --trace: {empty}: is empty"),
+        (f"diagnose {DEMO} --trace {{empty}}", "error: --trace: {empty}: is empty"),
+        (f"explain {DEMO} --trace nowhere", "error: --trace: nowhere: there is no such file or folder"),
+        (f"serving {SERVING} --coefficients {{empty}}", "error: --coefficients: {empty}: is empty"),
+        (f"job {DEMO} --tokens 1T --offers {{empty}}", "error: --offers: {empty}: is empty"),
+        (f"search {DEMO} --set plan=3", "error: --set: plan: 3 is not a mapping of keys"),
+        (f"search {DEMO} --set batch=3", "error: --set: batch: 3 is not a mapping of keys"),
+        ("sweep nowhere.yml --vary batch.micro=1", "error: nowhere.yml: there is no such file"),
+        (f"sweep {DEMO} --vary batch.micro=1,2 --set plan.tp=x", "error: --set: plan.tp: 'x' is not a whole number"),
+        (f"sweep {DEMO} --vary plan.tp=3", "error: --vary: the only combination, plan.tp=3, cannot run:"),
+        (f"serving {SERVING} --set plan.tp=2", "error: --set: plan: unknown key"),
+        (f"import-config {TOML} --set novalue", f"error: {TOML}: --set: 'novalue' is not a setting"),
+        (f"import-config {TOML} --set plan.foo=1 --set plan.tp=x", "--set: plan.foo: unknown key"),
+        (
+            f"one-batch {DEMO} --calibration {COEFFICIENTS}",
+            f"error: --calibration: {COEFFICIENTS}: is a file of `predict serving-fit`, which --coefficients takes",
+        ),
+    ],
+)
+def test_a_fault_is_blamed_on_the_option_or_the_file_that_has_it(
+    words: str, fault: str, command: Command, tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty.json"
+    empty.write_text("")
+    assert fault.format(empty=empty) in command.refused(*words.format(empty=empty).split())

@@ -1,7 +1,7 @@
 """Reads the traces of one or more ranks as a measured step."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ from predict.measured_runs.explain.trace_matches_config import require_of_run
 from predict.measured_runs.traces import files_of_traces, traces_in
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import BUBBLE, P2P, STRAGGLERS
-from sampling.errors import UserError
+from sampling.errors import UserError, naming
 from sampling.importers.torch_trace.calls import call_of
 from sampling.importers.torch_trace.events import FACTS, Op, Trace, without_collections
 from sampling.number_text import duration
@@ -165,9 +165,11 @@ def read_measured(path: Path, run: TrainingRun) -> TracedStep:
     cuts: list[Cut] = []
     spans: list[tuple[float, float] | None] = []
     files: list[Path] = []
-    for file in files_of_traces(path, "--trace"):
+    with naming("--trace"):
+        found = files_of_traces(path)
+    for file in found:
         with without_collections():  # neither of what is kept of a trace nor of its slices is anything garbage
-            for trace in traces_in(file):
+            for trace in _traces(file):
                 rank = len(files) if trace.rank is None else trace.rank
                 require_of_run(trace, rank, run, file)
                 rule, on_device = timeline.steps_of(trace).rule, bool(trace.kernels)
@@ -187,6 +189,12 @@ def read_measured(path: Path, run: TrainingRun) -> TracedStep:
         device=trace.devices[0] if trace.devices else "",
         facts=facts if isinstance(facts, dict) else {},
     )
+
+
+def _traces(file: Path) -> Iterator[Trace]:
+    """The traces in a file; UserError, which names the option, where it cannot be read."""
+    with naming("--trace"):
+        yield from traces_in(file)
 
 
 def _require_one_kind(cuts: Sequence[Cut], files: Sequence[Path]) -> None:

@@ -40,11 +40,10 @@ CAPTURES = "capture_traces"
 """Folder beside a trace of replayed graphs with the traces of their capture, which alone have shapes, and are no ranks."""
 
 
-def files_of_traces(path: Path, asked_by: str) -> list[Path]:
-    """The traces at a path, which is one or a folder of them, in order. UserError, which begins with `asked_by`, where there is no such
-    path, UserError where it holds no traces."""
+def files_of_traces(path: Path) -> list[Path]:
+    """The traces at a path, which is one or a folder of them, in order. UserError where there is no such path, or none in it."""
     suffixes = (suffix for each in trace_formats().values() for suffix in each.suffixes)
-    files = trace_files(path, asked_by, patterns=(*PATTERNS, *(f"**/*{suffix}" for suffix in suffixes)))
+    files = trace_files(path, patterns=(*PATTERNS, *(f"**/*{suffix}" for suffix in suffixes)))
     return [file for file in files if CAPTURES not in file.relative_to(path).parts]
 
 

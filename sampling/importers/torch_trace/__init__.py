@@ -26,15 +26,17 @@ PATTERNS = ("**/*.json", "**/*.json.gz")
 
 def read(request: ImportRequest) -> list[Table]:
     """One table per trace; UserError for another file, or if no operator is one of our calls."""
-    files = trace_files(request.path, f"import {SOURCE}")
+    files = trace_files(request.path)
     return [_table(file, request) for file in files]
 
 
-def trace_files(path: Path | None, asked_by: str, *, patterns: Sequence[str] = PATTERNS) -> list[Path]:
-    """The traces at a path, which is one or a folder of them, whose names have one of the `patterns`; UserError, which begins with
-    `asked_by`, where there is no such path, UserError where it holds no traces."""
-    if path is None or not path.exists():
-        raise UserError(f"{asked_by}: no file or folder {path or ''}; give a trace: {RECORD}")
+def trace_files(path: Path | None, *, patterns: Sequence[str] = PATTERNS) -> list[Path]:
+    """The traces at a path, which is one or a folder of them, whose names have one of the `patterns`; UserError where there is no such
+    path, or none in it."""
+    if path is None:
+        raise UserError(f"PATH: missing; give a trace: {RECORD}")
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file or folder; give a trace: {RECORD}")
     files = [path] if path.is_file() else sorted({file for pattern in patterns for file in path.glob(pattern)})
     if not files:
         raise UserError(f"{path}: holds no *.json or *.json.gz; give a trace: {RECORD}")

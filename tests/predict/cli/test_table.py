@@ -71,7 +71,7 @@ def test_the_help_of_all_commands_loads_none_of_them() -> None:
         "print([name for name in sys.modules if name.startswith('predict.')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded = ["predict.argument_types", "predict.cli", "predict.cli.arguments", "predict.cli.table", "predict.kinds"]
+    loaded = ["predict.argument_types", "predict.cli", "predict.cli.table", "predict.kinds"]
     assert sorted(eval(done.stdout.splitlines()[-1])) == loaded
 
 

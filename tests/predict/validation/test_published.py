@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from predict.run.calibration_file import read_calibration
 from predict.run.calibration_terms import bounds
+from predict.validation import published
 from predict.validation.compared import Refused
 from predict.validation.memory import compare_memory, memory_summary
 from predict.validation.published import compare
@@ -173,3 +175,12 @@ def test_measured_peaks_are_judged_by_their_own_counter() -> None:
 def test_a_peak_called_fits_that_was_above_the_device_is_counted() -> None:
     (found,) = compare_memory([row(peak_mem_gib="95", mem_note="max_allocated")])
     assert found.wrongly_fits == (found.verdict == "FITS")
+
+
+def test_without_a_table_the_runs_that_ship_are_judged_and_stderr_says_which(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published, "SHIPPED_RUNS", written(tmp_path / "runs.csv", DENSE))
+    answer = command.run("validate", "published", "--json")
+    assert "these are the runs that ship" in answer.err and "--truth" in answer.err
+    assert json.loads(answer.out)["summary"][0]["rows"] == 1

@@ -189,5 +189,7 @@ def test_a_trace_cut_short_or_empty_is_named(tmp_path: Path) -> None:
         why = "it is empty" if not content else ""
         with pytest.raises(UserError, match=rf"{name}: cannot be read as a trace \({why}"):
             read(ImportRequest(path=tmp_path / name))
-    with pytest.raises(UserError, match="no file or folder"):
+    with pytest.raises(UserError, match=r"nothing\.json: there is no such file or folder"):
         read(ImportRequest(path=tmp_path / "nothing.json"))
+    with pytest.raises(UserError, match="PATH: missing"):
+        read(ImportRequest(path=None))

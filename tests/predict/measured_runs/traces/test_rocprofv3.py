@@ -36,7 +36,7 @@ def test_rocprofv3_csv_with_the_copies_beside_it(tmp_path: Path) -> None:
         '"Kind","Direction","Source_Agent_Id","Destination_Agent_Id","Correlation_Id","Start_Timestamp","End_Timestamp"\n'
         '"MEMORY_COPY","MEMORY_COPY_HOST_TO_DEVICE","Agent 0","Agent 4",9,1000,2000\n'
     )
-    found = [trace for file in files_of_traces(tmp_path, "test") for trace in traces_in(file)]
+    found = [trace for file in files_of_traces(tmp_path) for trace in traces_in(file)]
     assert durations(found) == [[("Memcpy MEMORY_COPY_HOST_TO_DEVICE", 1.0, 1.0), *ON_FIRST], ON_SECOND]
 
 

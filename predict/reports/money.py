@@ -76,7 +76,7 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
             f"steps, and what a goodput of {whole_percent(cost.goodput)} adds ({known}); `predict job` counts failures and saves one by one "
             "instead, and differs by its own goodput",
         ),
-        "  in brackets: the 90 % interval of the step time; that of the energy has the power's too",
+        "  brackets hold 90 % intervals: of the step time, and for the energy of the power too",
     ]
     return stacked(*lines)
 

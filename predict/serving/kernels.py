@@ -178,7 +178,11 @@ KEYS = (1, 128, 512, 2048, 8192, 32768)
 """Keys per sequence at which decode attention is priced, in addition to the windows of the layers."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 PROMPT = 2048
-"""Tokens of the prompt whose attention gives the time of a query-key pair, and of a token where a state is kept."""
+"""Tokens of the prompt whose attention gives the time of a token: all of it where a state is kept, else what its pairs leave of it."""
+LONG_PROMPT = 32768
+"""Tokens of the prompt whose attention gives the time of a query-key pair. Its blocks fill every multiprocessor, as those of a chunk after a
+long context do; the longest block of a prompt of 2,048 tokens is most of its time on a device with few of the heads (Dao,
+FlashAttention-2, arXiv 2307.08691, section 3.2), so that a pair takes up to five times as long there."""
 EXECUTION = Execution(clocks="burst")
 """Conditions of an engine's kernels: decoding draws little power, so that clocks stay high."""
 OF_PROMPTS = Execution(clocks="sustained")
@@ -213,7 +217,7 @@ class KernelFeatures:
     window_read_us: float
     """The same in layers whose queries see a window, or what an indexer picks: of the pairs and keys within that many."""
     prefill_token_us: float
-    """Time per token of a chunk, in layers that keep a state."""
+    """Time per token of a chunk: in layers that keep a state, and beyond that of its pairs in the others."""
     exchange_us: Floats
     """The part of `by_tokens` in which tokens travel to experts and back, shape (sizes, 1)."""
 
@@ -273,7 +277,9 @@ def kernel_features(server: Server) -> KernelFeatures:
     by_requests = [_by_group(prices, head_kernels(server, min(size, most_scored(server)))) for size in sizes]
     batches, priced = priced_batches(server), priced_keys(server)
     attention = [[_sum(prices, decode_attention(server, batch, keys)) for keys in priced] for batch in batches]
-    prompt_us = {kept: _sum(prices, prefill_attention(server, PROMPT, kept=kept)) for kept in get_args(Kept)}
+    state_us = _sum(prices, prefill_attention(server, PROMPT, kept="state")) / PROMPT
+    pair_us, token_us = _prompt_us(server, prices, "all", 0)
+    window_pair_us, window_token_us = _prompt_us(server, prices, "window", server.window)
     return KernelFeatures(
         server=server,
         sizes=np.array(sizes, dtype=np.float64),
@@ -283,13 +289,24 @@ def kernel_features(server: Server) -> KernelFeatures:
         keys=np.array(priced, dtype=np.float64),
         attention_us=np.array(attention),
         scores_us=np.array([[_scores_us(server, batch, keys) for keys in priced] for batch in batches]),
-        pair_us=prompt_us["all"] / pairs_within(0, PROMPT, 0),
+        pair_us=pair_us,
         read_us=_read_us(server, prices, "all", priced[-2:]),
-        window_pair_us=prompt_us["window"] / pairs_within(0, PROMPT, server.window),
+        window_pair_us=window_pair_us,
         window_read_us=_read_us(server, prices, "window", [key for key in priced if key <= server.window][-2:]),
-        prefill_token_us=prompt_us["state"] / PROMPT,
+        prefill_token_us=state_us + token_us + window_token_us,
         exchange_us=np.array([[_sum(prices, token_exchange(server, size))] for size in sizes]),
     )
+
+
+def _prompt_us(server: Server, prices: ServerPrices, kept: Kept, window: int) -> tuple[float, float]:
+    """µs per query-key pair of a long prompt's attention, and per token of a short one's beyond those of its pairs. On a CPU each block has
+    a core to itself, so that a pair takes as long in either."""
+    short_us, short_pairs = _sum(prices, prefill_attention(server, PROMPT, kept=kept)), pairs_within(0, PROMPT, window)
+    of_pair = short_us / short_pairs
+    if server.cluster.gpu.kind != "cpu":
+        long_us = _sum(prices, prefill_attention(server, LONG_PROMPT, kept=kept))
+        of_pair = min(of_pair, long_us / pairs_within(0, LONG_PROMPT, window))
+    return of_pair, (short_us - of_pair * short_pairs) / PROMPT
 
 
 def _scores_us(server: Server, decodes: int, keys: int) -> float:
@@ -460,3 +477,5 @@ def _kernels(server: Server) -> Iterator[Counted]:
             if not most or keys <= most:
                 yield from decode_attention(server, batch, keys)
     yield from prefill_attention(server, PROMPT)
+    if server.cluster.gpu.kind != "cpu" and (not most or most >= LONG_PROMPT):
+        yield from prefill_attention(server, LONG_PROMPT)

@@ -9,20 +9,33 @@ import numpy as np
 import pytest
 
 from predict.prices.kernels.memory_bound import memory_bound_us
+from predict.prices.open import open_prices
 from predict.serving import formula as mended
 from predict.serving import formula as published
 from predict.serving.batch import Chunk, StepBatch, computed_tokens, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import load_serving
-from predict.serving.kernels import GROUPS, kernel_features, prefill_attention, prices_of, token_kernels
+from predict.serving.kernels import (
+    GROUPS,
+    LONG_PROMPT,
+    OF_PROMPTS,
+    kernel_features,
+    prefill_attention,
+    prices_of,
+    requests_of_server,
+    token_kernels,
+)
 from predict.serving.kv_cache import kept_bytes, weight_bytes
+from predict.serving.server import Server
 from predict.serving.step_model import MODELS, sums
 from predict.serving.stepper import stepper
 from sampling.arithmetic.operator import BY_ANALOGY
 from sampling.collectives.kinds import AllGather, ReduceScatter
 from sampling.errors import UserError
+from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.experts import GroupedGemm
+from sampling.operators.indexer import Indexer
 from sampling.operators.vocabulary import RankedLogits
 from tests.predict.serving.servers import CONFIG, engine, server
 
@@ -129,18 +142,47 @@ def test_the_mended_formula_limits_prompts_to_the_keys_that_an_indexer_picks_as_
 
 
 def test_kernels_limit_prompts_to_the_keys_that_an_indexer_picks() -> None:
-    """DeepSeek-V3.2 over 8 GPUs: what 16,384 more keys add to 1,024 tokens of a prompt is their scores, which 64 heads compute in place of
-    the 16 that would attend to them: 1.6 times the FLOPs, not 2.6 times."""
-    attention = GROUPS.index("attention")
+    """DeepSeek-V3.2 over 8 GPUs: what 16,384 more keys add to 1,024 tokens of a prompt is their scores alone."""
+    one = server("deepseek-v3.2", tp=8)
+    batches = [StepBatch(chunks=(Chunk(tokens=1_024, context=context),)) for context in (16_384, 32_768)]
+    few, many = kernel_features(one)(sums_of(batches, one.window))[:, GROUPS.index("attention")]
+    scores = prefill_attention(one, LONG_PROMPT, kept="all")
+    assert {type(each.call) for each in scores} == {Indexer}
+    of_pair = sum(priced.total_us for priced in prices_of(one).priced(scores)) / (LONG_PROMPT**2 / 2)
+    assert many - few == pytest.approx(of_pair * 16_384 * 1_024, rel=0.05)
 
-    def growth_us(model: str) -> float:
-        one = server(model, tp=8)
-        batches = [StepBatch(chunks=(Chunk(tokens=1_024, context=context),)) for context in (16_384, 32_768)]
-        few, many = kernel_features(one)(sums_of(batches, one.window))[:, attention]
-        return float(many - few)
 
-    flops = 64 * 129 / (16 * (128 + 64 + 128))
-    assert growth_us("deepseek-v3.2") == pytest.approx(flops * growth_us("deepseek-v3"), rel=0.2)
+def _attention_us(one: Server, tokens: int, context: int = 0) -> float:
+    batch = StepBatch(chunks=(Chunk(tokens=tokens, context=context),))
+    return float(kernel_features(one)(sums_of([batch], one.window))[0, GROUPS.index("attention")])
+
+
+@pytest.mark.parametrize("model, tp", [("llama3.1-70b", 4), ("llama3.1-70b", 8), ("gpt-oss-120b", 4)])
+@pytest.mark.parametrize(
+    "tokens, least, most", [(512, 0.3, 0.8), (2_048, 0.95, 1.05), (8_192, 1.0, 1.31), (32_768, 1.0, 1.2)]
+)
+def test_attention_of_prompts_takes_what_the_kernel_does(
+    model: str, tp: int, tokens: int, least: float, most: float
+) -> None:
+    """Few heads on a GPU: a pair of a prompt of 2,048 tokens takes two to three times as long as one of 32,768."""
+    one = server(model, tp=tp)
+    prices = open_prices(one.cluster, OF_PROMPTS)
+    kernel_us = sum(priced.total_us for priced in prices.priced(prefill_attention(one, tokens)))
+    assert least <= (_attention_us(one, tokens) - _attention_us(one, 1)) / kernel_us <= most
+
+
+def test_a_chunk_after_a_long_context_attends_at_the_rate_of_long_prompts() -> None:
+    """Llama 3.1 70B over 4 GPUs: 8,192 queries of 16 heads with 104,096 keys each, 80 layers: FlashAttention-3 reaches 0.55 of the peak."""
+    one = server("llama3.1-70b", tp=4)
+    flops = 4 * 16 * 128 * 80 * 8_192 * (100_000 + 4_096)
+    share = flops / _attention_us(one, 8_192, 100_000) / one.cluster.gpu.peak_flops_per_us("bf16")
+    assert 0.5 < share < 0.65
+
+
+def test_a_pair_of_a_prompt_takes_as_long_on_a_cpu_however_long_it_is() -> None:
+    one = load_serving(CONFIGS / "serving" / "this-machine" / "quiet.yml").server
+    assert kernel_features(one).prefill_token_us == 0
+    assert all(getattr(request.call, "seq_len", 0) != LONG_PROMPT for request in requests_of_server(one))
 
 
 def test_the_mended_formula_computes_the_head_in_the_dtype_of_activations() -> None:

@@ -95,9 +95,7 @@ def _mean_us(found: ServerAnswer, figure: str) -> float:
 
 def mean_latency(found: ServerAnswer, figure: str) -> Interval:
     """The mean latency of the load, with its bounds."""
-    one = found.outcomes[0]
-    median, low, high = (float(getattr(each, figure).mean_us) for each in (one.latency, one.low, one.high))
-    return Interval(median=median, low=low, high=high)
+    return found.outcomes[0].mean_us(figure)
 
 
 ORDERS: Mapping[str, Order[ServerAnswer]] = {
@@ -256,8 +254,9 @@ def _cells(found: ServerAnswer) -> dict[str, Any]:
         "cost_per_million_output": cost.output.median if cost else None,
     }
     for name in FIGURES:
-        for end, latency in (("", one.latency), ("_low", one.low), ("_high", one.high)):
-            cells[f"{name}{end}_s"] = getattr(latency, name).mean_us / SECOND_US
+        mean = one.mean_us(name)
+        for end, us in (("", mean.median), ("_low", mean.low), ("_high", mean.high)):
+            cells[f"{name}{end}_s"] = us / SECOND_US
     return cells
 
 

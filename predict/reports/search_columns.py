@@ -300,8 +300,8 @@ def _latency(found: ServerAnswer) -> Any:
 
 
 def _bounds(found: ServerAnswer) -> str:
-    one = found.outcomes[0]
-    return durations(one.low.e2e.mean_us, one.high.e2e.mean_us)
+    e2e = found.outcomes[0].mean_us("e2e")
+    return durations(e2e.low, e2e.high)
 
 
 def _unless_growing(found: ServerAnswer, text: str) -> str:

@@ -69,7 +69,7 @@ def cost_facts(cost: TokenCost | None) -> Iterator[str]:
     hour = escape(amount_text(cost.gpu_hour, cost.currency))
     yield fact("cost", f"{output} per million output tokens, prompts included, at {hour} per GPU and hour")
     shares = f"{inputs} per million input tokens, {alone} per million output tokens"
-    yield fact("", f"divided by time in steps: {shares}")
+    yield fact("", f"divided by {cost.divided_by}: {shares}")
 
 
 def gpus_of(server: LoadedServer) -> int:
@@ -102,6 +102,8 @@ BROUGHT = {
     "remote": "over the network from the memory that all share",
 }
 TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL"}
+OF_ONE_TOKEN = {name: TITLES[name] for name in ("e2e", "ttft")}
+"""Those that answers of one token have."""
 
 
 def answer_text(answer: ServerAnswer) -> Renderable:
@@ -109,6 +111,7 @@ def answer_text(answer: ServerAnswer) -> Renderable:
     server, (first, *others) = answer.server, answer.outcomes
     run, room, stepper, batch = server.run, server.room, server.stepper, first.mean_batch
     most = run.server.engine.max_num_seqs
+    of_replica = " per replica" if run.server.placement.dp > 1 or not run.fleet.is_alone else ""
     loads = (
         [_several(answer)]
         if others
@@ -120,8 +123,8 @@ def answer_text(answer: ServerAnswer) -> Renderable:
         "",
         fact(
             "room",
-            f"{room.blocks:,} blocks of {counted(server.engine.block_size, 'token')} per GPU, room for {server.held:,} requests (the engine runs {most:,} at once); weights "
-            f"{size(room.weights)} of {size(room.memory)}",
+            f"{room.blocks:,} blocks of {counted(server.engine.block_size, 'token')} per GPU, room for {server.held:,} requests{of_replica} "
+            f"(the engine runs {most:,} at once); weights {size(room.weights)} of {size(room.memory)}",
         ),
         *_drafts(stepper, batch),
         *loads,
@@ -139,14 +142,15 @@ def _drafts(stepper: Stepper, batch: StepBatch) -> Iterator[str]:
     gains = stepper.paying(mean_context(batch))
     yield fact(
         "drafts",
-        f"{speculation.drafts} of {speculation.kind} a step and request, {significant(speculation.tokens_per_step)} tokens a step on average"
-        + (", by what is usual of the kind" if speculation.is_usual else ""),
+        f"{counted(speculation.drafts, 'draft token')} per request and step ({speculation.kind}); a step adds "
+        f"{significant(speculation.tokens_per_step)} tokens to an answer on average"
+        + (", as is usual of the kind" if speculation.is_usual else ""),
     )
     (first, one), (last, most) = gains.ends
     until = f"from {gains.loses_from} requests on they cost more than they bring" * (gains.loses_from is not None)
     yield fact(
         "",
-        f"tokens come {significant(one)}× as fast as without them at {counted(first, 'request')} at once, {significant(most)}× at {last}"
+        f"tokens come {significant(one)}× as fast as without them at {counted(first, 'request')} at once, {significant(most)}× at {last:,}"
         + (f"; {until}" if until else ""),
     )
 
@@ -196,7 +200,7 @@ def _rests_on(answer: ServerAnswer) -> Iterator[str]:
 
 def load_line(load: Load) -> str:
     """A load in one line."""
-    how = f"{load.concurrency} in flight" if load.concurrency else f"{plain(load.rate)} requests/s ({load.arrivals})"
+    how = f"{load.concurrency:,} in flight" if load.concurrency else f"{plain(load.rate)} requests/s ({load.arrivals})"
     if load.file:
         over = (
             f"{plain(load.rate)} requests/s over {duration(load.duration_s * SECOND_US)}"
@@ -235,7 +239,8 @@ def file_text(load: Load) -> str:
 
 def _one(server: LoadedServer, outcome: LoadOutcome) -> Iterator[Renderable]:
     latency, served, each = outcome.latency, outcome.served, outcome.per_replica
-    spreads = [(title, getattr(latency, name), _bounds(outcome, name)) for name, title in TITLES.items()]
+    shown = TITLES if served.traffic.output.max() > 1 else OF_ONE_TOKEN
+    spreads = [(title, getattr(latency, name), outcome.mean_us(name)) for name, title in shown.items()]
     several = outcome.replicas > 1
     per_replica = " per replica" if several else ""
     of_one = f" ({plain(each.output_tokens_per_s)} and {plain(each.requests_per_s)} per replica)" if several else ""
@@ -246,7 +251,7 @@ def _one(server: LoadedServer, outcome: LoadOutcome) -> Iterator[Renderable]:
         "",
         spreads,
         {"": lambda row: row[0]},
-        {"mean": lambda row: duration(row[1].mean_us), "90 % interval": lambda row: durations(*row[2])}
+        {"mean": lambda row: duration(row[1].mean_us), "90 % interval": lambda row: durations(row[2].low, row[2].high)}
         | {f"p{place}": partial(_percentile, place) for place in latency.e2e.percentiles_us},
     )
     yield ""
@@ -262,7 +267,7 @@ def _one(server: LoadedServer, outcome: LoadOutcome) -> Iterator[Renderable]:
     if served.found_tokens:
         yield fact("prompts", f"{percent(outcome.hit_share)} of their tokens were in the cache")
     yield from _fleet(server, outcome)
-    yield fact("queue", f"{significant(each.mean_waiting)} requests wait on average")
+    yield fact("queue", f"{significant(each.mean_waiting)} requests wait on average{per_replica}")
     if outcome.grows:
         yield (
             f"OVERLOADED: the queue grows by {significant(each.queue_growth_per_s)} requests per second{per_replica}; E2E and TTFT are those of "
@@ -287,12 +292,12 @@ def _fleet(server: LoadedServer, outcome: LoadOutcome) -> Iterator[str]:
             yield fact("", f"keys and values of {percent(share)} of the prompts' tokens came {BROUGHT[name]}")
     if server.run.fleet.is_alone:
         return
-    names = ("prompts", "answers") if len(fleet.busy) > 1 else ("replicas",)
-    busy = ", ".join(f"{name} {whole_percent(share)}" for name, share in zip(names, fleet.busy, strict=True))
-    yield fact(
-        "fleet",
-        f"in steps {busy} of the time; {counted(fleet.most_up, 'replica')} at most, {significant(fleet.up_s / 3600)} hours of one",
+    names = ("the pool of prompts", "that of answers") if len(fleet.busy) > 1 else ("replicas",)
+    busy = ", ".join(
+        f"{name} {whole_percent(share)} of the time" for name, share in zip(names, fleet.busy, strict=True)
     )
+    up = f"at most {counted(fleet.most_up, 'replica')} at once, {significant(fleet.up_s / 3600)} replica-hours in all"
+    yield fact("fleet", f"in steps: {busy}; {up}")
     if carried := server.carried_by_pools(outcome):
         rate = outcome.requests_per_s
         shares = [f"{percent(rate / most)} of the {plain(most)} requests/s" for most in carried]
@@ -304,14 +309,8 @@ def _fleet(server: LoadedServer, outcome: LoadOutcome) -> Iterator[str]:
         )
 
 
-def _percentile(place: int, row: tuple[str, Spread, tuple[float, float]]) -> str:
+def _percentile(place: int, row: tuple[str, Spread, Interval]) -> str:
     return duration(row[1].percentiles_us[place])
-
-
-def _bounds(outcome: LoadOutcome, figure: str) -> tuple[float, float]:
-    """The 90 % bounds of a mean, in µs."""
-    low, high = (getattr(one, figure).mean_us for one in (outcome.low, outcome.high))
-    return low, high
 
 
 def _several(answer: ServerAnswer) -> Table:
@@ -323,7 +322,7 @@ def _several(answer: ServerAnswer) -> Table:
         {
             "requests/s": lambda row: plain(row[0].load.rate),
             "E2E": lambda row: duration(row[0].latency.e2e.mean_us),
-            "90 % interval": lambda row: durations(*_bounds(row[0], "e2e")),
+            "90 % interval": lambda row: durations(row[0].mean_us("e2e").low, row[0].mean_us("e2e").high),
             "E2E p90": lambda row: duration(row[0].latency.e2e.percentiles_us[90]),
             "TTFT": lambda row: duration(row[0].latency.ttft.mean_us),
             "TTFT p90": lambda row: duration(row[0].latency.ttft.percentiles_us[90]),
@@ -407,6 +406,6 @@ def _load_json(server: LoadedServer, one: LoadOutcome) -> dict[str, Any]:
 
 
 def _spread_json(name: str, one: LoadOutcome) -> dict[str, float]:
-    spread, (low, high) = getattr(one.latency, name), _bounds(one, name)
+    spread, mean = getattr(one.latency, name), one.mean_us(name)
     percentiles = {f"p{percent}": time for percent, time in spread.percentiles_us.items()}
-    return {"mean": spread.mean_us, "low": low, "high": high} | percentiles
+    return {"mean": mean.median, "low": mean.low, "high": mean.high} | percentiles

@@ -10,7 +10,7 @@ from predict.reports.printed import Renderable
 from predict.reports.text import escape, fact, head, noted, notes_on_prices, stacked, step_fact, table
 from predict.serialise import each_picked, versioned
 from predict.serving.batch import StepBatch
-from predict.serving.formats import widened_note
+from predict.serving.formats import published_note, widened_note
 from predict.serving.kernels import EXECUTION, prices_of
 from predict.serving.questions import ServerAnswer
 from predict.serving.served_step import ServedStep
@@ -143,9 +143,13 @@ def _model_json(one: Stepper, batch: StepBatch) -> dict[str, Any]:
 def notes_on_step(stepper: Stepper, batch: StepBatch) -> list[str]:
     """Notes on the model's name, and on the rows and the coefficients that a batch's step rests on."""
     server = stepper.server
-    widened = widened_note(server.placement.precision, server.cluster.gpu)
+    precision = server.placement.precision
+    of_formats = (
+        published_note(server.model_given_as, precision, server.published_formats),
+        widened_note(precision, server.cluster.gpu),
+    )
     named = notes_on_name(server.model_given_as)
-    return [*named, *_notes_on_rows(stepper, batch), *_notes_on_coefficients(stepper), *([widened] if widened else [])]
+    return [*named, *_notes_on_rows(stepper, batch), *_notes_on_coefficients(stepper), *filter(None, of_formats)]
 
 
 def _notes_on_coefficients(stepper: Stepper) -> list[str]:

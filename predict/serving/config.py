@@ -25,7 +25,7 @@ from predict.kinds import KINDS, RL, SERVING, TRAINING, LoadedRun, as_loaded, re
 from predict.model.spec import ModelSpec
 from predict.prices.sample_provenance import require_known
 from predict.serving.fleet import FleetSettings, TierSettings
-from predict.serving.formats import QUANTIZATION, as_run_by, format_faults, stated_formats
+from predict.serving.formats import QUANTIZATION, as_run_by, format_faults, published_in, stated_formats
 from predict.serving.requests import read_requests
 from predict.serving.rules import (
     drafts_of,
@@ -170,6 +170,7 @@ def _run(document: Values, of_model: Sequence[str], path: Path, faults: list[Fau
     if model is not None and stated:
         stated = as_run_by(str(_mapping(document, "engine", []).get("name", USUAL)), stated)
         document["placement"] = {**stated, **_mapping(document, "placement", faults)}
+    published = _published_formats(document)
     placement = _section(document, "placement", ServerPlacement, faults)
     if hardware is not None and placement is not None:
         faults += format_faults(placement.precision, placement.kv_precision, hardware_facts(hardware))
@@ -201,9 +202,17 @@ def _run(document: Values, of_model: Sequence[str], path: Path, faults: list[Fau
         speculation=speculation,
         draft=draft,
         model_given_as=document["model"] if isinstance(document["model"], str) else "",
+        published_formats=published,
     )
     of_node = hardware_facts(hardware).gpus_per_node
     return ServingRun(name=path.stem, server=server, gpus_per_node=of_node, load=load, fleet=fleet, tiers=tiers)
+
+
+def _published_formats(document: Values) -> Mapping[str, str]:
+    """The formats in which a named model is published, where its placement states no precision."""
+    name, engine = document.get("model"), str(_mapping(document, "engine", []).get("name", USUAL))
+    is_stated = "precision" in _mapping(document, "placement", [])
+    return {} if is_stated or not isinstance(name, str) else published_in(name, engine)
 
 
 def _load(document: Values, folder: Path, faults: list[Fault]) -> Load | None:
@@ -279,10 +288,11 @@ def _section(document: Values, name: str, cls: type[Section], faults: list[Fault
     """The dataclass of a section, or None with faults."""
     given = _mapping(document, name, faults)
     made, wrong = build(cls, given, section=name)
-    faults += [
-        replace(fault, problem=fault.problem + search_takes(given.get(fault.path.removeprefix(f"{name}."))))
-        for fault in wrong
-    ]
+    lists = {key.name for key in keys_of(DECLARED_SECTIONS[name][0]) if key.element}
+    for fault in wrong:
+        key = fault.path.removeprefix(f"{name}.")
+        # a list is no choice of a key that takes one
+        faults.append(fault if key in lists else replace(fault, problem=fault.problem + search_takes(given.get(key))))
     return made
 
 

@@ -90,6 +90,15 @@ def widened_note(precision: str, gpu: Gpu) -> str:
     return f"{gpu.name} does not multiply {precision}: weights are widened to 16 bits as they are read, which saves bytes but no FLOPs"
 
 
+def published_note(name: str, precision: str, published: Mapping[str, str]) -> str:
+    """A remark on weights in another format than the one in which their model is published; empty without one."""
+    if not published:
+        return ""
+    keys = ", ".join(f"{key}: {value}" for key, value in published.items())
+    own = published["precision"]
+    return f"the weights of {name} are published in {own}; {precision} is taken, as placement states no precision: give {{{keys}}} for {own}"
+
+
 # What checkpoints say of themselves.
 
 QUANTIZATION = "quantization_config"

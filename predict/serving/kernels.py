@@ -180,8 +180,8 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 PROMPT = 2048
 """Tokens of the prompt whose attention gives the time of a token: all of it where a state is kept, else what its pairs leave of it."""
 LONG_PROMPT = 32768
-"""Tokens of the prompt whose attention gives the time of a query-key pair. Its blocks fill every multiprocessor, as those of a chunk after a
-long context do; the longest block of a prompt of 2,048 tokens is most of its time on a device with few of the heads (Dao,
+"""Tokens of the prompt whose attention gives the time of a query-key pair. Its blocks fill every multiprocessor, as those of a chunk after
+a long context do; the longest block of a prompt of 2,048 tokens is most of its time on a device with few of the heads (Dao,
 FlashAttention-2, arXiv 2307.08691, section 3.2), so that a pair takes up to five times as long there."""
 EXECUTION = Execution(clocks="burst")
 """Conditions of an engine's kernels: decoding draws little power, so that clocks stay high."""

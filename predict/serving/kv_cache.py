@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from predict.serving.batch import BatchSums, StepBatch
+from predict.serving.formats import published_note
 from predict.serving.server import Server, served_mixers
 from regressors.features.arrays import Ints
 from sampling.errors import InfeasibleError
@@ -84,7 +85,12 @@ def cache_room(server: Server) -> CacheRoom:
         raise InfeasibleError(
             f"key-value cache: of {size(min(memory, whole))} that the engine may take of each {gpu.name}, weights need "
             f"{size(weights)} and activations, graphs and buffers {size(reserved)}: no block of {counted(engine.block_size, 'token')} fits; "
-            f"spread the model over more GPUs (placement.tp), or take a smaller precision"
+            f"spread the model over more GPUs (placement.tp), or take a smaller precision (placement.precision)"
+            + (
+                f"; {note}"
+                if (note := published_note(server.model.name, server.placement.precision, server.published_formats))
+                else ""
+            )
         )
     pool = BlockPool(
         blocks=blocks,

@@ -107,6 +107,12 @@ class LoadOutcome:
         fleet, tokens = self.served.fleet, float(self.served.traffic.prompt.sum())
         return {name: brought / tokens for name, brought in fleet.brought_tokens.items()} if fleet else {}
 
+    def mean_us(self, figure: str) -> Interval:
+        """The mean of `e2e`, `ttft`, `tpot` or `itl`. Slower steps may shorten it where a fleet then starts another replica, or an
+        overloaded engine takes fewer requests at once, so that its bounds are the least and the most of the three."""
+        means = [float(getattr(each, figure).mean_us) for each in (self.low, self.latency, self.high)]
+        return Interval(median=means[1], low=min(means), high=max(means))
+
     @property
     def grows(self) -> bool:
         """Whether the queue takes up more than GROWING of the requests that arrive, and has grown by LEAST_GROWN."""

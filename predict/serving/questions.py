@@ -36,9 +36,12 @@ class TokenCost:
     output: Interval
     """All of the cost over the output tokens: prompts are included. Infinite where the rate may be 0."""
     input_alone: Interval
-    """The part of prompts over the prompt tokens: the cost is divided by the time that each takes in the server's steps."""
+    """The part of prompts over the prompt tokens: the cost is divided by the time that each takes in the server's steps, or by the GPUs of
+    pools that are apart."""
     output_alone: Interval
     """The rest over the output tokens."""
+    divided_by: str
+    """The measure by which prompts and answers share the cost."""
     currency: str
     gpu_hour: float
     """The price of one GPU for an hour."""
@@ -61,13 +64,17 @@ def cost_at_rate(server: LoadedServer, outcome: LoadOutcome, rate: Interval, pri
         output=request.scaled(MILLION / output),
         input_alone=request.scaled(MILLION * share / prompt),
         output_alone=request.scaled(MILLION * (1 - share) / output),
+        divided_by="the GPUs of each pool" if server.run.prefill else "time in steps",
         currency=price.currency,
         gpu_hour=gpu_hour,
     )
 
 
 def prompts_share(server: LoadedServer, outcome: LoadOutcome) -> float:
-    """Share of the time in steps that computing prompts adds to them: the share of the load's chunks with the mean number of decodes."""
+    """Share of the cost that prompts have: the GPUs of their pool where it is apart, else the share of the time in steps that
+    computing them adds, by the load's chunks with the mean number of decodes."""
+    if prefill := server.run.prefill:
+        return prefill.placement.gpus * server.run.fleet.prefill_replicas / server.run.gpus
     served, engine = outcome.served, server.engine
     decodes = outcome.mean_batch.decodes
     tokens = round(served.chunk_tokens / len(served.traffic))

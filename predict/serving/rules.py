@@ -52,17 +52,17 @@ def load_key_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
             if key not in OF_FILE and _is_known(key):
                 yield _apart(key, "load.file, whose requests are served as they are")
     elif load.get("requests") and not load.get("concurrency"):
-        yield _apart("requests", "an open loop, whose rate and duration_s give them; give concurrency with it")
+        yield _apart("requests", "an open loop, whose rate and duration_s give them", "give concurrency, or remove it")
     if load.get("rate") and load.get("concurrency"):
-        yield _apart("concurrency", "load.rate: a loop is closed or open; keep one of the two")
+        yield _apart("concurrency", "load.rate: a loop is closed or open", "keep one of the two")
     if load.get("start") and not load.get("concurrency"):
-        yield _apart("start", "an open loop, in which each request has a time of its own; give concurrency with it")
+        yield _apart("start", "an open loop, whose requests have times of their own", "give concurrency, or remove it")
     for of in ("prompt", "output"):
         distribution = f"{of}_lengths"
         if load.get(distribution) and of in load:
             yield _apart(of, f"load.{distribution}, which gives the lengths")
         elif load.get(f"{of}_max") and not load.get(distribution):
-            yield _apart(f"{of}_max", f"load.{of}, a number; give load.{distribution} with it")
+            yield _apart(f"{of}_max", f"load.{of}, a number", f"give load.{distribution} in its place, or remove it")
     if load.get("spread") and load.get("prompt_lengths") and load.get("output_lengths"):
         yield _apart("spread", "load.prompt_lengths and load.output_lengths, which have their own")
     yield from prefix_faults(load)
@@ -99,8 +99,8 @@ def _is_known(key: str) -> bool:
     return key in {each.name for each in fields(Load)}
 
 
-def _apart(key: str, other: str) -> Fault:
-    return Fault(path=f"load.{key}", problem=f"cannot be combined with {other}; remove it")
+def _apart(key: str, other: str, fix: str = "remove it") -> Fault:
+    return Fault(path=f"load.{key}", problem=f"cannot be combined with {other}; {fix}")
 
 
 # Lengths of requests compared with the positions of a server's model.
@@ -200,7 +200,7 @@ def placement_faults(model: ModelSpec, placement: ServerPlacement) -> Iterator[F
         problem = f"{model.name} has {name} layers, which serving does not model yet; take another model"
         yield Fault(path="model", problem=problem)
     if model.bidirectional:
-        problem = f"{model.name} is an encoder, which generates nothing; take a decoder"
+        problem = f"{model.name} sees all tokens at once, as an encoder does, and generates none; take a decoder"
         yield Fault(path="model", problem=problem)
     if model.layers % placement.pp:
         problem = f"{placement.pp} does not divide the {model.layers} layers of {model.name}; give one that does: uneven stages are not modelled"

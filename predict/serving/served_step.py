@@ -89,6 +89,7 @@ def _group(option: str, text: str) -> tuple[int, int, int]:
     count, tokens, context = (
         int(found[name] or default) for name, default in (("count", 1), ("tokens", 0), ("context", 0))
     )
-    if max(count, tokens, context) > MOST or count < 1:
+    fewest = 0 if option == "--decodes" else 1
+    if max(count, tokens, context) > MOST or count < 1 or tokens < fewest:
         raise UserError(f"{option}: {text!r}: numbers from 1 to {MOST:,} are read; give {allowed}")
     return count, tokens, context

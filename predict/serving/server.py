@@ -160,6 +160,9 @@ class Server:
     """Hidden states that a first product joins into one, where the model writes drafts from those of another."""
     model_given_as: str = field(default="", repr=False, compare=False)
     """The name or path of the model as the config gives it; empty for its keys."""
+    published_formats: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """The keys of a placement for the formats in which that name is published, where the config states no precision; none for one that is
+    published in that of the placement."""
 
     @property
     def batches(self) -> int:

@@ -14,6 +14,7 @@ from predict.run.lengths import FORMS, OPTIONAL_PATTERN, real_lengths
 from regressors.features.arrays import Floats, Ints
 from sampling.errors import UserError
 from sampling.files.schema import Key
+from sampling.number_text import as_given
 from sampling.units import SECOND_US
 
 Arrivals = Literal["poisson", "constant"]
@@ -214,6 +215,9 @@ def traffic_of(load: Load) -> Traffic:
         # with a shorter start no moment would have as many last turns as first ones
         load = replace(load, duration_s=load.duration_s + load.prefix.paused_s)
     count = _count(load)
+    if not count:
+        spans = f"{as_given(load.rate)} requests/s for load.duration_s, {as_given(load.duration_s)} s"
+        raise UserError(f"load.rate: {spans}, are less than one request; give a higher rate or a longer duration_s")
     if count > MOST_REQUESTS:
         shorter = "shorter pauses, a shorter duration_s" if load.prefix.pause_s else "a shorter duration_s"
         raise UserError(f"load: {count:,} requests are more than {MOST_REQUESTS:,}; give {shorter} or a lower rate")

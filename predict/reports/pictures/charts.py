@@ -193,8 +193,8 @@ def sweep_figure(outcomes: Sequence[LoadOutcome], capacity: Interval | None, *, 
 
 def _panel(axes: Axes, outcomes: Sequence[LoadOutcome], name: str, unit_us: float) -> None:
     rates = [one.load.rate for one in outcomes]
-    means = [[getattr(found, name).mean_us / unit_us for found in (one.low, one.latency, one.high)] for one in outcomes]
-    low, mean, high = zip(*means, strict=True)
+    means = [one.mean_us(name) for one in outcomes]
+    low, mean, high = ([getattr(each, of) / unit_us for each in means] for of in ("low", "median", "high"))
     p90 = [getattr(one.latency, name).percentiles_us[90] / unit_us for one in outcomes]
     axes.fill_between(rates, low, high, color=ACCENT, alpha=0.15, linewidth=0)
     axes.plot(rates, p90, color=ACCENT, linestyle=(0, (3, 2)), linewidth=1.0, gid=f"{name} p90")

@@ -100,10 +100,50 @@ def test_batches_of_pipeline_stages_are_no_replicas(command: Command) -> None:
     assert "per replica" not in command.text(*asked)
 
 
+def test_answers_of_one_token_have_no_time_per_token(command: Command) -> None:
+    asked = ("serving", str(CONFIG), *settings(*SHORT), "--model", "formula")
+    assert "TPOT" in command.text(*asked)
+    assert "TPOT" not in command.text(*asked, "--set", "load.output=1")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("load.rate=0.001", "load.rate: 0.001 requests/s for load.duration_s, 60 s, are less than one request; give"),
+        ("load.requests=5", "whose rate and duration_s give them; give concurrency, or remove it"),
+        ("speculation.by_position=[0.5, 0.7]", "give falling shares"),
+    ],
+)
+def test_a_wrong_setting_is_reported_with_its_fix(command: Command, setting: str, said: str) -> None:
+    drafts = ("--set", "speculation.kind=eagle") if "speculation" in setting else ()
+    refused = command.refused("serving", str(CONFIG), *drafts, "--set", setting)
+    assert said in refused
+    assert "; remove it" not in refused and "predict search" not in refused
+
+
+def test_an_empty_chunk_is_refused_by_its_option(command: Command) -> None:
+    step = ("serving-step", str(CONFIG))
+    assert "--prefill: '4x0'" in command.refused(*step, "--prefill", "4x0")
+    assert "4 decodes over 0 cached tokens" in command.text(*step, "--decodes", "4x0")
+
+
+def test_a_model_that_is_published_in_fewer_bits_says_so_where_no_precision_is_stated(
+    tmp_path: Path, command: Command
+) -> None:
+    config = tmp_path / "open.yml"
+    config.write_text("model: gpt-oss-120b\nhardware: H100\nplacement: {tp: 8}\nload: {rate: 1}\n")
+    step = ("serving-step", str(config), "--decodes", "1x10")
+    note = "weights of gpt-oss-120b are published in mxfp4; bf16 is taken"
+    assert note in command.text(*step)
+    for stated in ("placement.precision=bf16", "placement.precision=mxfp4", "model=llama3-8b"):
+        assert note not in command.text(*step, "--set", stated)
+    assert note in command.refused(*step, "--set", "placement.tp=1", code=4)
+
+
 def test_one_engine_of_conversations_is_no_fleet(command: Command) -> None:
     talks = ["serving", str(CONFIG), "--set", "load.prefix.turns=2", "--set", "load.duration_s=5", "--model", "formula"]
     assert "replica" not in command.text(*talks)
-    assert "2 replicas at most" in command.text(*talks, "--set", "fleet.replicas=2")
+    assert "at most 2 replicas at once" in command.text(*talks, "--set", "fleet.replicas=2")
 
 
 def test_pools_apart_are_judged_by_their_capacity_and_not_by_the_time_in_steps(command: Command) -> None:

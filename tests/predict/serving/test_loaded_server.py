@@ -56,6 +56,16 @@ def test_latencies_grow_with_the_rate_and_the_queue_beyond_capacity() -> None:
     assert near.low.e2e.mean_us < near.latency.e2e.mean_us < near.high.e2e.mean_us
 
 
+def test_an_interval_holds_its_mean_where_slower_steps_shorten_it() -> None:
+    """As where a fleet then starts another replica."""
+    outcome = loaded("load.duration_s=5").as_configured()
+    slower_is_shorter = replace(outcome, low=outcome.high, high=outcome.low)
+    for one in (outcome, slower_is_shorter, replace(outcome, high=outcome.low)):
+        mean = one.mean_us("e2e")
+        assert mean.low <= mean.median == one.latency.e2e.mean_us <= mean.high
+    assert slower_is_shorter.mean_us("e2e") == outcome.mean_us("e2e")
+
+
 def test_capacity_is_what_a_server_does_under_overload() -> None:
     """Answers of whole length alone count, however few requests run at once."""
     for places in (1, 16):

@@ -124,6 +124,16 @@ def test_tokens_cost_what_the_gpus_cost_while_they_are_made() -> None:
     assert never.output.high == inf
 
 
+def test_prompts_of_a_pool_of_their_own_cost_its_gpus() -> None:
+    """3 of 4 GPUs compute prompts: $1.5 of the $2 per million tokens of answers, 50 for each prompt of 600."""
+    (outcome,) = loaded().at_rates([10.0])
+    pools = loaded("fleet.prefill_replicas=3", "fleet.replicas=1")
+    cost = cost_at_rate(pools, outcome, Interval.exactly(10.0), parse_price("$0.9/gpu-h"))
+    assert cost.output.median == pytest.approx(2.0)
+    assert cost.input_alone.median == pytest.approx(1.5 * 50 / 600)
+    assert cost.output_alone.median == pytest.approx(0.5)
+
+
 def test_twice_the_gpus_cost_twice_as_much_at_the_same_load() -> None:
     price, costs = parse_price("2/gpu-h"), []
     for tp in (1, 2):

@@ -137,5 +137,5 @@ def test_a_run_of_an_encoder_is_predicted_and_a_server_of_one_refused() -> None:
     assert run.model.bidirectional
     faults = placement_faults(run.model, ServerPlacement(tp=1, dp=1, pp=1))
     assert [fault.problem for fault in faults] == [
-        "bert-large-uncased is an encoder, which generates nothing; take a decoder"
+        "bert-large-uncased sees all tokens at once, as an encoder does, and generates none; take a decoder"
     ]

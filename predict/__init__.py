@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from predict.measured_runs.explain.explanation import explain
     from predict.measured_runs.history import history
     from predict.measured_runs.infer import infer_config
-    from predict.measured_runs.record import record
+    from predict.measured_runs.records import record
     from predict.measured_runs.replay.replay import what_if
     from predict.measurement.benchmark import benchmark
     from predict.measurement.measure import measure
@@ -133,7 +133,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.measured_runs.explain.explanation": ("explain",),
     "predict.measured_runs.history": ("history",),
     "predict.measured_runs.infer": ("infer_config",),
-    "predict.measured_runs.record": ("record",),
+    "predict.measured_runs.records": ("record",),
     "predict.measured_runs.replay.replay": ("what_if",),
     "predict.measurement.benchmark": ("benchmark",),
     "predict.measurement.measure": ("measure",),

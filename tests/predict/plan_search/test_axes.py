@@ -9,7 +9,7 @@ import pytest
 import predict
 from predict.kinds import TRAINING, kind
 from predict.plan_search.axes import LEFT_OUT, question_of
-from predict.plan_search.varied import MOST_ROWS, combinations, parse_vary
+from predict.plan_search.sweep import MOST_ROWS, combinations, parse_vary
 from predict.run.training_run import settings_of
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS

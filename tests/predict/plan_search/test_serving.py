@@ -13,9 +13,8 @@ import pytest
 import predict
 from predict.kinds import ServerOptions
 from predict.plan_search.serving import KIND, ORDERS, carried
-from predict.plan_search.sweep import SweptRows, swept_space
+from predict.plan_search.sweep import SweptRows, opened, swept_space
 from predict.plan_search.ties import REPEATS
-from predict.plan_search.varied import opened
 from predict.reports.search_columns import server_columns
 from predict.serving.coefficients import coefficients_json, shipped_coefficients
 from predict.serving.config import load_serving

@@ -12,7 +12,7 @@ from predict.prices.cost_model import CallPhase, CostModel
 from predict.prices.price_list import Prices
 from regressors.bank.times import Times
 from regressors.dataset.device_facts import Z_90
-from regressors.dataset.unexplained_pace import Unexplained
+from regressors.dataset.pace_facts import Unexplained
 from sampling.hardware.cluster import Cluster
 from sampling.number_text import significant
 from sampling.store.pace import FEWEST_READINGS, Resource, Response, pace_of

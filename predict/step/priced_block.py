@@ -18,7 +18,7 @@ from predict.rank.blocks import Block, Blocks, Calls, Launching, OverlappedCommu
 from predict.rank.exchanges import FSDP
 from predict.run.training_run import TrainingRun
 from regressors.bank.times import Times
-from regressors.dataset.launching import LAUNCH_NORM
+from regressors.dataset.device_facts import LAUNCH_NORM
 from regressors.features.arrays import Floats
 from sampling.arithmetic.arrays import smaller
 from sampling.call import Call

@@ -12,8 +12,7 @@ from predict import Prediction, one_batch
 from predict.ledger.books import ledger_of
 from predict.prices.kernels.memory_bound import joined_us
 from predict.reports.text import last_lines
-from regressors.dataset.device_facts import device_facts
-from regressors.dataset.launching import LAUNCH_NORM, MOST_TOO_LONG
+from regressors.dataset.device_facts import LAUNCH_NORM, MOST_TOO_LONG, device_facts
 from regressors.train import train
 from sampling.call import Phase, State
 from sampling.cells.layer import DenseLayer

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from predict.cli import main as predict_main
-from regressors.accuracy.benchmark import benchmark
-from regressors.accuracy.kept_scores import digest_of
+from regressors.accuracy.benchmark import benchmark, digest_of
 from regressors.accuracy.report import Scored, as_json, as_markdown, quarantine_row, summaries
 from regressors.accuracy.score import Score, score_without
 from regressors.accuracy.units import own_units, published_units

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sampling.store.pace_smoothing import neighbours_deviation, smoothed
+from sampling.store.pace_log import neighbours_deviation, smoothed
 
 
 def noisy(levels: list[float], deviation: float = 0.1) -> list[float]:

@@ -227,8 +227,8 @@ def names_page() -> str:
 
 def _model_keys() -> list[str]:
     """The keys of a config.json with what they set."""
+    from predict.huggingface.config_json import OTHER_NAMES
     from predict.huggingface.families import FAMILIES
-    from predict.huggingface.refusals import OTHER_NAMES
     from predict.layers.registry import parts
     from predict.model.spec import ModelSpec
     from sampling.files.schema import field_docs

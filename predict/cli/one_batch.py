@@ -104,7 +104,7 @@ def _partly_unknown(options: argparse.Namespace) -> bool:
 
 def _show_likely(options: argparse.Namespace) -> None:
     from predict.plan_search.unknown_settings import likely_steps  # needed only where keys are unknown
-    from predict.reports.likely import likely_json, likely_text
+    from predict.reports.prediction import likely_json, likely_text
 
     likely = likely_steps(options.config, options.overrides)
     cli.print_answer(options, likely, likely_json, likely_text)

@@ -260,7 +260,7 @@ def _with_results(options: argparse.Namespace, answer: Answer) -> Answer:
         cli.write_file("--pareto", options.pareto, front_file(answer.front, options.pareto.suffix.lower()))
     if options.report:
         from predict.reports.page.content import search_content
-        from predict.reports.page.document import report_page
+        from predict.reports.page.report import report_page
 
         title = f"{answer.plans[0].prediction.run.name}: plans found"
         cli.write_file("--report", options.report, report_page(search_content(answer), title=title))

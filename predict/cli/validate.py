@@ -11,10 +11,8 @@ from predict.reports.memory import misfit
 from predict.reports.pictures.error_plots import errors_figure
 from predict.reports.pictures.figure_file import SUFFIXES, save_figure
 from predict.reports.printed import Renderable
-from predict.reports.ranking import ranking_text
-from predict.reports.recipes import recipes_text
-from predict.reports.validated_rl import rl_validation_text
-from predict.reports.validated_runs import jobs_text, published_memory_text, published_text
+from predict.reports.ranking import ranking_text, recipes_text
+from predict.reports.validated_runs import jobs_text, published_memory_text, published_text, rl_validation_text
 from predict.reports.validated_servers import published_servers_text, serving_validation_text
 from predict.reports.validation_here import measured_rl_text, own_loads_text, validation_text
 from predict.step.prediction import Prediction

@@ -7,7 +7,7 @@ from typing import Any
 
 from predict.config.draft import DECLARED_BY, PRECISION, SECTIONS
 from predict.model.shipped import shipped_models
-from predict.reports.page.document import as_block, page
+from predict.reports.page.report import as_block, page
 from predict.run.training_run import TrainingRun
 from sampling.files.schema import LARGEST, Key, field_docs, keys_of
 

@@ -21,12 +21,11 @@ from pathlib import Path
 from threading import BoundedSemaphore, Lock, Thread
 from typing import Any
 
-from predict.explorer.answers import Explorer
+from predict.explorer.answers import Explorer, RlExplorer
 from predict.explorer.page import SCRIPT, STYLE, explorer_page
-from predict.explorer.rl_answers import RlExplorer
 from predict.kinds import RL, kind_of
 from predict.ledger.training_cost import require_paid
-from predict.reports.page.document import policy, scripts, style
+from predict.reports.page.report import policy, scripts, style
 from sampling.errors import UserError
 
 ADDRESS = "127.0.0.1"

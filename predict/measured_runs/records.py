@@ -4,6 +4,8 @@ A file is written whole under a name that its content gives, so that two writers
 The name ends in the record's id. Dates are this machine's local times, without a zone.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import re

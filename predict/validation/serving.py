@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from predict.interval import Interval
-from predict.serving.fit_stages import SUB, Case, MeasuredStages, fitted_coefficients, is_fitted_to
+from predict.serving.fit import SUB, Case, MeasuredStages, fitted_coefficients, is_fitted_to
 from predict.serving.fitting import LEAST_EXPERIMENTS
 from predict.serving.latency import Latency, latency_of
 from predict.serving.simulate import serve

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from predict.interval import Interval
 from predict.serialise import each_picked, picked, version_of
 from predict.serving.coefficients import chosen_coefficients
-from predict.serving.fit_stages import SUB, Case
+from predict.serving.fit import SUB, Case
 from predict.serving.simulate import capacity_interval, capacity_per_s
 from predict.serving.stages import Stage, read_stages
 from predict.truth_table import columns_of, read_declared

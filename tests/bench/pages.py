@@ -10,7 +10,7 @@ from predict import estimate, load
 from predict.explorer.answers import Explorer
 from predict.explorer.page import explorer_page
 from predict.reports.page.content import report_content
-from predict.reports.page.document import report_page
+from predict.reports.page.report import report_page
 
 RUNS = Path(__file__).parents[2] / "configs" / "runs"
 LARGE = RUNS / "deepseek-v3-1024xh100.yml"

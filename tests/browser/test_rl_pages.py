@@ -10,7 +10,7 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.explorer.rl_answers import RlExplorer
+from predict.explorer.answers import RlExplorer
 from predict.explorer.server import ExplorerServer
 from sampling.number_text import duration
 from tests.browser.conftest import Visit

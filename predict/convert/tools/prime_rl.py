@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from predict.convert.arguments import Arguments
-from predict.convert.images import vision_of
 from predict.convert.offload import offload_of
 from predict.convert.tool import Reading, Sections, Tool, key_lists, model_named
+from predict.convert.tuning import vision_of
 from sampling.files.faults import shown
 
 FRAMEWORK = "prime-rl"

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from predict.convert.arguments import Arguments
-from predict.convert.images import vision_of
 from predict.convert.offload import offload_of
 from predict.convert.tool import (
     ACCEPT,
@@ -34,7 +33,7 @@ from predict.convert.tool import (
     tool_file,
     written,
 )
-from predict.convert.tuning import CLASSES, WORDS, in_sequences, note_on_lengths, tuning_of
+from predict.convert.tuning import CLASSES, WORDS, in_sequences, note_on_lengths, tuning_of, vision_of
 from predict.run.vision import NONE
 from sampling.files.faults import shown
 

@@ -18,7 +18,7 @@ from predict.reports.page.content import (
     report_content,
     rl_heat_map_view,
 )
-from predict.reports.page.document import report_page
+from predict.reports.page.report import report_page
 from predict.reports.page.rl import rl_content
 from predict.reports.pictures.charts import heat_map_figure, pareto_figure
 from predict.reports.pictures.memory_plot import memory_figure

@@ -15,7 +15,7 @@ import pytest
 from predict.reports.text import show
 from predict.reports.validated_servers import serving_validation_text
 from predict.serving.coefficients import Client, Coefficients, coefficients_json, shipped_coefficients
-from predict.serving.fit_stages import fitted_coefficients
+from predict.serving.fit import fitted_coefficients
 from predict.serving.fitting import first_token_us
 from predict.serving.latency import latency_of
 from predict.serving.simulate import serve

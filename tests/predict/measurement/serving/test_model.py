@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from predict.huggingface.config_json import load_model
-from predict.measurement.serving import pools
+from predict.measurement.serving import job
 from predict.measurement.serving.engine import Clock, RealServer, prompts_of
+from predict.measurement.serving.job import make_answers, make_prompts
 from predict.measurement.serving.model import ServedModel
-from predict.measurement.serving.pools import make_answers, make_prompts
 from predict.measurement.serving.scheduler import Request, Scheduler, Turn
 from predict.model.shipped import shipped_model
 from tests.predict.serving.servers import engine, requests
@@ -70,12 +70,12 @@ def test_batches_generate_what_each_request_does_alone(blocks: int, changes: dic
     assert len({*map(tuple, together)}) == len(together)
 
 
-@pytest.mark.parametrize("pipe_bytes", [pools.PIPE_BYTES, 1, -1])
+@pytest.mark.parametrize("pipe_bytes", [job.PIPE_BYTES, 1, -1])
 def test_answers_to_prompts_of_another_server_are_those_of_one(
     pipe_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with a pipe of one page, less than a prompt's keys and values, and with one as it is made, where the system refuses a size."""
-    monkeypatch.setattr(pools, "PIPE_BYTES", pipe_bytes)
+    monkeypatch.setattr(job, "PIPE_BYTES", pipe_bytes)
     traffic = requests((0, 40, 9), (0, 33, 9), (0, 1, 5), (0, 41, 12))
     prompts = prompts_of(traffic, 8192)
     made: dict[int, list[int]] = {}

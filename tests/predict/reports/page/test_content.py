@@ -13,7 +13,7 @@ from predict import days, estimate, job, load, one_batch
 from predict.config.document import Document
 from predict.ledger.waterfall import waterfall
 from predict.reports.page.content import report_content
-from predict.reports.page.document import report_page
+from predict.reports.page.report import report_page
 from predict.reports.page.run_view import run_view
 from predict.reports.page.timeline_view import MOST_ACTIONS
 

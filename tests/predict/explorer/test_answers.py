@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import predict
-from predict.explorer.rl_answers import RlExplorer
+from predict.explorer.answers import RlExplorer
 from predict.plan_search.options import SearchOptions
 from predict.plan_search.rl import KIND
 from predict.plan_search.whole_search import search_combinations

@@ -1,7 +1,5 @@
 """Train every model of a profile: samples in, one bank of models and its accuracy report out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Additions that are found by themselves: every module of their package is imported, and two of one name are an error."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from functools import cache

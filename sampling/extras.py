@@ -1,7 +1,5 @@
 """The extras of the installation: libraries that only some commands need, and the message where one is missing."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 A negative number has a minus sign, not a hyphen; what rounds to nothing has no sign; thousands have commas.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from decimal import Decimal

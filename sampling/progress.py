@@ -1,7 +1,5 @@
 """Progress of long work on stderr, with the time left: a bar in a terminal, elsewhere a line now and then."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

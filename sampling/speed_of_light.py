@@ -1,7 +1,5 @@
 """The roofline bound of a call, below which no device of these peaks can time it (Williams et al., CACM 52(4), 2009)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from sampling.arithmetic.operator import Operator

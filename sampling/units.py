@@ -1,7 +1,5 @@
 """Sizes of the units that times and bytes are stated in."""
 
-from __future__ import annotations
-
 SECOND_US = 1e6
 MINUTE_US = 6e7
 HOUR_US = 3.6e9

@@ -1,7 +1,5 @@
 """Fixtures shared by all tests, and repeatable examples."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """Experts to time and price."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sampling.operators.experts import ExpertMLP

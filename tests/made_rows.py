@@ -1,7 +1,5 @@
 """Rows of samples that nobody timed, and ranges of small shapes to draw."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sampling.call import Call, Phase

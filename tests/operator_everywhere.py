@@ -3,8 +3,6 @@
 python -m tests.operator_everywhere NAME
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The shipped models, and one of each form: those of a form differ in their sizes alone, which their cards hold."""
 
-from __future__ import annotations
-
 import json
 
 from predict.huggingface.config_json import with_model_type

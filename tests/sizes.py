@@ -1,7 +1,5 @@
 """The sizes of the packages beside what they aim at: `python -m tests.sizes`. A code line holds code: no blank, comment or docstring."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

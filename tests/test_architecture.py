@@ -1,7 +1,5 @@
 """The house as `docs/` describes it: imports run one way, no circle crosses a folder, and one change touches few files."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The Python face: its names, its one path, and how little it imports."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Code lines are those that hold code."""
 
-from __future__ import annotations
-
 from tests.sizes import code_lines, docstring_lines, import_lines
 
 SOURCE = '''"""A module."""

@@ -1,7 +1,5 @@
 """A few seeds of `tests/bench/synthetic_machine.py`: the whole way from the timer to the step, on machines of known times."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.bench.synthetic_machine import run_of, simulate

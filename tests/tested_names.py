@@ -1,7 +1,5 @@
 """Whether an addition that is found by itself has a test of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from tests.laws.project_copy import ROOT

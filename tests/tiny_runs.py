@@ -1,7 +1,5 @@
 """Small training runs, and the Llama-like model that they are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ nothing, an update writes one part; what yields bools, and what is made of no in
 with the scale and the softmax between them, whole and without regard to its mask.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@
 Every tensor has its own width, and a kernel reads no more of a tensor than it needs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Other names for keys of a config: Megatron-LM's arguments, and `experts.routing`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

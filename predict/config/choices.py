@@ -4,8 +4,6 @@ plan: {tp: [2, 4, 8], pp: 1..16, vpp: auto}
 batch: {micro: 1..4, seq_len: 2k..128k}
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 Each method returns the sound values of a section, and adds what is wrong with the others to `faults`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The JSON Schema of a run config, from the declarations that check it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

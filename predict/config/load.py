@@ -9,8 +9,6 @@
 Values that are well-formed but not modelled yet are refused, never ignored.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Settings from a command line, such as `plan.tp=2`, which replace what a run's files say."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Replicas that the other degrees leave: dp where a config does not give it, or gives it for other degrees than a setting does."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Arguments of another tool as they were read: values by name, which of them were used, and what is wrong with them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields

@@ -3,8 +3,6 @@
 Names: deepspeed.ai/docs/config-json, and megatron/arguments.py of deepspeedai/Megatron-DeepSpeed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Megatron-LM's arguments of a plan, a batch and how they are executed, both ways, by the names in `predict.config.aliases`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Megatron-LM's arguments of a model (megatron/training/arguments.py), both ways."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

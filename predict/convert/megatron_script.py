@@ -1,7 +1,5 @@
 """Megatron-LM's arguments as text: the launch script that is written, and the YAML that is read."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any

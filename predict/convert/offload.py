@@ -1,7 +1,5 @@
 """The section `offload` by the keys of other tools' files."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from typing import Any
 

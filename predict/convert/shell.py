@@ -5,8 +5,6 @@ only the environment knows keeps its dollar sign, and so does a variable that tw
 that only one of them adds are kept, and listed in `Script.assumed`.
 """
 
-from __future__ import annotations
-
 import ast
 import fnmatch
 import operator

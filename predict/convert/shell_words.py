@@ -3,8 +3,6 @@
 A word keeps its quotes, which are taken off where it is expanded.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Files as sources: a mapping, a Python call, or the commands of a script with what their launchers say."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

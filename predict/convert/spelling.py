@@ -1,7 +1,5 @@
 """A change of a run in the words of the tool that it was imported from: the arguments or keys to write in place of those that are there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """torchtitan's TOML file (torchtitan/config/job_config.py), both ways, setting by setting."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

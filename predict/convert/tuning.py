@@ -1,7 +1,5 @@
 """Tuning by other tools' files: the section `tuning`, batches of pairs as sequences, and whether a vision tower is trained."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 `layer_kinds` says which layers differ, `derived_fields` what follows from other keys, `families` which key sets which size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fields of a model that follow from others of its `config.json`, and the faults of values that do not fit together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

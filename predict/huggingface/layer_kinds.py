@@ -1,7 +1,5 @@
 """The kind of each layer of a `config.json`: from the types and indices that it lists, or from its family's pattern."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Adapters of a layer: the matrices A and B of each product that has them, what training them takes, and what frozen weights leave out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Attention with grouped queries: over all earlier tokens, or over those in a window."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """A dense MLP."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The embedding, or what a vision tower has in its place: its calls in training, and the tensors that it keeps."""
 
-from __future__ import annotations
-
 from predict.layers.norms import norm
 from predict.layers.patches import patch_modules, saved_by_patches
 from predict.layers.saved_tensors import INDEX, Saved, SavedTensors, Sizes

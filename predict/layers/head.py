@@ -1,7 +1,5 @@
 """The head with its loss, and what joins further predicted tokens: their calls in training, and the tensors that they keep."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.layers.norms import norm, normed_input

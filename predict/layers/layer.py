@@ -1,7 +1,5 @@
 """Tensors that a whole layer keeps for its backward, on the GPU or on its host."""
 
-from __future__ import annotations
-
 from predict.layers.adapters import adapters_of, saved_with_adapters
 from predict.layers.attention import CORE, heads_on_rank, rotary_bytes
 from predict.layers.mixture import expert_rows

@@ -1,7 +1,5 @@
 """Linear attention: Gated DeltaNet (Yang et al., arXiv 2412.06464)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Mamba-2 (Dao and Gu, arXiv 2405.21060): a short causal convolution, then a state-space recurrence with one state per head."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar

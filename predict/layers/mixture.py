@@ -1,7 +1,5 @@
 """A mixture of experts in place of the MLP."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -4,8 +4,6 @@ Wan's code computes norm, scale, shift and gate in fp32 in a run of 16 bits, and
 models/transformers/transformer_wan.py, WanTransformerBlock: `norm1(x.float())`, `x.float() + out.float() * gate`).
 """
 
-from __future__ import annotations
-
 from predict.layers.saved_tensors import Saved, SavedTensors, Sizes
 from predict.model.spec import VECTORS_A_PART, LayerKind
 from predict.rank.module import Module, Works

@@ -1,7 +1,5 @@
 """Norms, the input of the products that follow them, and the addition to the residual stream."""
 
-from __future__ import annotations
-
 from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
 from predict.model.spec import LayerKind
 

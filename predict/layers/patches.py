@@ -1,8 +1,6 @@
 """The ends of a vision tower, a diffusion transformer or an encoder: the product over pixels before its layers, and the projectors after
 them."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 from predict.layers.modulation import scaling

@@ -1,7 +1,5 @@
 """The parts of layers by name: each class of a mixer or feed-forward in a file of this folder, found by being there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import cache

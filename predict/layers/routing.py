@@ -1,8 +1,6 @@
 """The load of the ranks that hold experts: balanced, measured, as a trained router leaves it, by a power law, or by a count of how often
 each expert is chosen."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from math import comb

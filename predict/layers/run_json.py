@@ -1,7 +1,5 @@
 """A training run as plain data and back, to hand it to other processes and to keep it in files; a model's parts by their names."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Tensors that the steps of a forward save for the backward, and the peaks of a sequence of steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

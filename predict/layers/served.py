@@ -1,7 +1,5 @@
 """A layer on one GPU of a server: what its parts ask of the server, what they keep of a sequence, and the kernels that they run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal

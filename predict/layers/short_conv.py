@@ -1,7 +1,5 @@
 """Short convolutions of LFM2 (Liquid AI, arXiv 2511.23404): two gates around a causal convolution of a few tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar

@@ -4,8 +4,6 @@ outputs.
 Of diffusers, models/transformers/transformer_flux.py, FluxSingleTransformerBlock.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The communication book: every kind of message of a step, with its group, bytes and count, its time, and how much of it is hidden."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The compute book: FLOPs that the step requires, by part, and the operators that do them, each with its time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Constants read off published runs that a step depends on: each with the condition under which the model looks at it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Energy of a whole job: boards by what they do, hosts, network and cooling, and what the grid emits for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from predict.interval import Interval

@@ -1,7 +1,5 @@
 """Settings of a whole job: what a user knows of a cluster's failures, saves and energy, as `KEY=VALUE` texts or a mapping."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar

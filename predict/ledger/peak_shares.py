@@ -1,7 +1,5 @@
 """The share of the peak that products and attention reach: by the hardware or framework, at the clocks of a long run, and here."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass

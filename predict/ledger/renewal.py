@@ -5,8 +5,6 @@ recovers, which may fail too. So the hours of one interval have a closed mean (D
 interval for restart dumps, FGCS 22, 2006, equation 13). Nodes under repair are a birth-death chain whose waiting is Erlang's loss formula.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache

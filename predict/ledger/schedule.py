@@ -1,7 +1,5 @@
 """The schedule book: how a step's batch is divided, and when each pipeline rank works and waits, by the timeline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean

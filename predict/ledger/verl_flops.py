@@ -14,8 +14,6 @@ Departures from an exact count, kept because verl reports them:
 verl itself reports 0 for a model type it has no estimator for; here that is a ConfigError.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

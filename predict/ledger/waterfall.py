@@ -6,8 +6,6 @@ pipeline ranks are the kind, else the bubble's. So the changes of the bars add u
 composition error belongs to the step as a whole, and to none of its bars.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

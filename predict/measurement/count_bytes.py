@@ -1,7 +1,5 @@
 """One rank of a memory benchmark: the reduced run trained for a few steps, and its bytes counted."""
 
-from __future__ import annotations
-
 import gc
 import os
 import weakref

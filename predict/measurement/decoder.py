@@ -4,8 +4,6 @@ With it stand the seed, the batch and the order of a training step, which every 
 code with the sampled operators: a measured step is to be an independent witness of a predicted one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Steps of a GPU timed one by one until a span of time has passed, the GPU idle before and after each; its clock and power meanwhile."""
 
-from __future__ import annotations
-
 import statistics
 import subprocess
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """One step of GRPO in plain torch: generation, rewards, log-probabilities, the policy's update, and the copy of its weights."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import time
 from collections.abc import Callable, Sequence

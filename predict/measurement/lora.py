@@ -1,7 +1,5 @@
 """LoRA in plain torch, as peft arranges it: linear layers that stay as they are, each with two small ones beside it that are trained."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Mamba-2 in plain torch, by chunks (Dao and Gu, arXiv 2405.21060, section 6), the way people write it where no kernel is at hand."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

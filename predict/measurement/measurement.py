@@ -1,7 +1,5 @@
 """The result of running a config for real: the time of every step, and the evidence that it trained."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean

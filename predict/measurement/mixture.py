@@ -4,8 +4,6 @@ The router is a softmax in fp32. Rows are sorted by expert; one grouped product 
 the rows go back in order, weighted and summed (transformers, integrations/moe.py, `grouped_mm_experts_forward`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 

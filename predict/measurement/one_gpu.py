@@ -1,7 +1,5 @@
 """A training run on one GPU: a whole decoder, layers run one operator after the other or compiled, trained for a span of time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict

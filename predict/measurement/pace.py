@@ -4,8 +4,6 @@ A step that takes longer than predicted may run on a machine that is slower now 
 its sessions, timed again beside the step, part the error into that of the pace and that of the models.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median

@@ -1,7 +1,5 @@
 """A real RL step on this machine: measured in a fresh process, phase by phase."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

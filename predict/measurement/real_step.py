@@ -4,8 +4,6 @@ measurement = measure(run)
 measurement.median_us, measurement.to_json()
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

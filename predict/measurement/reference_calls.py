@@ -1,7 +1,5 @@
 """The reference calls of a profile's sessions, timed beside a measured step by each of its ranks: they show the machine's pace then."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Which runs can be measured for real here, and why the others cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path

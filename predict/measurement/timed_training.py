@@ -1,7 +1,5 @@
 """One rank of a real run: built, trained for some steps, each timed between two barriers, and traced on request."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import math

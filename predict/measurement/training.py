@@ -3,8 +3,6 @@
 Ranks are laid out with tensor parallelism innermost, then data parallelism, then pipeline stages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """The same training run with the transformers library's Llama, as a second, foreign witness."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """A vision tower before a decoder in plain torch: patches of images become some of the text's tokens."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

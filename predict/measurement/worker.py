@@ -5,8 +5,6 @@ report = run_in_processes("rl", {"config": "grpo.yml", "overrides": [], "steps":
 A job is a JSON file with its kind and the arguments of its `body`; what that returns on rank 0 is another.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Activations: the bytes on one rank that one microbatch's forward keeps for its backward."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ Counted elsewhere: Megatron-Core's gradient buckets, which are views of the grad
 gradients, part of an action's working set (`state`); tokens sent to experts, part of a layer's working set (`activations`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from predict.layers.head import logits_of_loss

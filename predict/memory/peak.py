@@ -6,8 +6,6 @@ W needs more than the forward keeps for B. The working set of the action in prog
 that exists throughout the step is not included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ They are shown next to this project's estimate for comparison (`predict memory -
 where the two differ and why. A GB of Primus is 2³⁰ bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -1,8 +1,6 @@
 """Patches of images in place of a vocabulary: what a vision tower or a diffusion transformer reads, and what becomes of its output. Of the
 encoder of an encoder–decoder they are frames of sound, or tokens of a table that the decoder has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

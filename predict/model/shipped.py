@@ -1,7 +1,5 @@
 """The shipped models, configs/models, by the names that people give them: `llama3-8b`, `Llama-3.1-8B`, `meta-llama/Llama-2-7b-hf`."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The keys of a config that have several values, and the runs that the others make."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ that both share cancel. Of several changes of one kind the best stands for all. 
 every change that computes the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any

@@ -1,7 +1,5 @@
 """The run whose keys that are `auto` have the values with the shortest step, for commands that predict one run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,8 +1,6 @@
 """The first answer, before the search proper: a plan that fits, found in a second by trying those that are likely to, and the seconds
 that the search is expected to take."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ end of the step (gradients, optimizer) come on top. Where the backward is split,
 follows it is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar

@@ -6,8 +6,6 @@ between have equal numbers; where they cannot, those with one more are placed so
 as late as that allows. Other layouts have the same slowest rank, or a slower one (a test holds them against all splits of small models).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The long table: one row a combination, with figures in SI units under plain names, as CSV or Parquet takes them."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping, Sequence

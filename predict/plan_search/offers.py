@@ -1,7 +1,5 @@
 """Offers of machines: what a training takes and costs on each, and the cheapest that is done in time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The options of a search beside the config: what is best, what is allowed, what else is computed, and who prices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ to more where trainer and engines work side by side. Parts of memory but for `kv
 of the actor; `peak_gb` is that of the fullest moment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Full estimates kept in a file, from which a search that was interrupted goes on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

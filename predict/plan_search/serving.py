@@ -1,7 +1,5 @@
 """Serving configs as sweeps, searches and comparisons see them: each under its load, with the rate that it carries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial

@@ -7,8 +7,6 @@ an error of its own (PLAN_SETTING), as much smaller as samples make the composit
 the noise of repeated measurements.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace

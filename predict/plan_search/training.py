@@ -5,8 +5,6 @@ seconds); ours follow. Memory is that of the worst pipeline rank: param, gradien
 Times are the step's ledger, averaged over pipeline ranks: compute, memory, comm and idle add up to the step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The limits that block a search that found nothing, and the smallest change with which something would fit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

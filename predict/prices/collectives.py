@@ -22,8 +22,6 @@ In a node whose ranks are joined pair by pair (`mesh`), a group has the links be
 between nodes, a group uses one network card per rank that it has on a node.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """CostModel: what answers how long calls take on a cluster. Sampled and analytic models are both one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """The price list of a cluster: its profile's regressors where they exist, the speed of light for the rest."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """PriceList: the times of counted calls, measured where a regressor knows the call, its parts where it knows those, else analytic."""
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Samples of the device come before them wherever there are any. Figures of one fr
 `place` names; the list has them too, so that every such figure is found there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

@@ -1,7 +1,5 @@
 """Whose rows the prices of a run rest on: this machine's own, the shipped ones in their place, or those of another CPU."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

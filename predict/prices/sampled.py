@@ -1,7 +1,5 @@
 """WithinSamples: the answers of a profile's models that a run may use, corrected where its kernel or its group was not sampled."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Blocks of a rank's work: calls that run one after the other, and the communication that overlaps with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ partial sums (Shoeybi et al., arXiv 1909.08053). Sequence parallelism gathers th
 arXiv 2205.05198).
 """
 
-from __future__ import annotations
-
 from predict.rank.blocks import Calls, Message, OverlappedCommunication
 from predict.rank.module import Exchange
 from predict.rank.share import RankShare, Weights

@@ -1,7 +1,5 @@
 """Parallel groups and the nodes they span: ranks in Megatron's order tp, cp, dp, pp, experts folded into a stage's ranks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -3,8 +3,6 @@
 `predict benchmark` writes a `Benchmark` with a `MemoryBenchmark` in it, `predict memory --save-benchmark` the latter alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace

@@ -3,8 +3,6 @@
 Each rank keeps its number of experts, its rows of its share of the sequence, and its microbatches.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from predict.model.spec import DENSE, Experts, ModelSpec

@@ -6,8 +6,6 @@ run's own plan is added again, as far as its overlap leaves it exposed. Sends, r
 without a benchmark.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace

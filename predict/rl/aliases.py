@@ -1,7 +1,5 @@
 """verl's argument names, which an RL config may use in place of the keys they stand for, dotted or as verl's own YAML nests them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ precision: bf16
 rl: {prompts: 32, n: 5, prompt: "constant:1024", prompt_max: 1024, response: "constant:2048", response_max: 2048}
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

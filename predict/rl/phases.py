@@ -1,7 +1,5 @@
 """Phases of an RL step: each with its time, its FLOPs, and what bounds it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,6 @@
 """A step in plain torch, from samples: the calls that it makes in addition to those of training, the steps of its generation as an
 engine's table, its rewards, and its weight sync."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Generation: rounds of samples divided among engines, each simulated step by step by the scheduler of servers, and what bounds it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

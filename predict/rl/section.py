@@ -1,7 +1,5 @@
 """The `rl` section of a run config: everything of a step of reinforcement learning that the training run does not say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Adapters: what a run trains beside a base whose weights stay as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal

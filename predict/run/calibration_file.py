@@ -3,8 +3,6 @@
 None of them is used unasked: a prediction whose cluster and command name no calibration file rests on samples and stated priors alone.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The named, bounded terms of a calibration, and what is known of them after measured runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields

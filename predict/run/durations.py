@@ -1,7 +1,5 @@
 """Times as a user writes them: `412ms`, `3.2s`, `1.5min`."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -3,8 +3,6 @@
 Each setting is an input of the run. `configs/frameworks/NAME.yml` holds what a framework sets, with its sources.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

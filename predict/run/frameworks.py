@@ -1,7 +1,5 @@
 """Settings of the frameworks, from `configs/frameworks/NAME.yml`; a run's own `execution` replaces them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Lengths of a step's real sequences: a distribution read at its quantiles, or a file; and the rows that they are computed in."""
 
-from __future__ import annotations
-
 import math
 import re
 from bisect import bisect_left, insort

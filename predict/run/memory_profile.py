@@ -1,7 +1,5 @@
 """A memory profile: how a framework's layers and optimizer keep their tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, TypeAlias

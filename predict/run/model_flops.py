@@ -9,8 +9,6 @@ out, and so is what a diffusion transformer does once for a sample, whatever its
 its text.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache

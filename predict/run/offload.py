@@ -1,7 +1,5 @@
 """Offloading: what of a run's state and activations lies in the host's memory, or on its disks, instead of the GPU's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

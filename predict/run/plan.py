@@ -1,7 +1,5 @@
 """The plan of a run: how it is spread over the ranks, and how its batch is divided."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

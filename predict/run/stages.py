@@ -1,7 +1,5 @@
 """The stages of the model that each pipeline rank holds: where the schedule places them, and the kinds of their layers."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Tuning: what a step runs beside the pass that trains, for preferences, rewards, a teacher or an evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Images of a run's sequences: how many, how large, and what of the vision tower that reads them is trained."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

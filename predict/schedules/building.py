@@ -1,7 +1,5 @@
 """A schedule: its name, the counts it can run, where it places the stages, and the function that orders its actions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Orders in files: .csv in torch's format, .json in this project's."""
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 from importlib import import_module

@@ -3,8 +3,6 @@
 A fourth entry 1 marks half of a pair.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Tools of the solvers: trying every setting of some choices, and choosing among orders."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush

@@ -1,7 +1,5 @@
 """The schedules by name. A module of `families` that decorates its builder with `schedule` is found by itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 All times are in one unit, whichever.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

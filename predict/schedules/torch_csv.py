@@ -5,8 +5,6 @@ A pair is (0F1;7B0)OVERLAP_F_B. This is what `_PipelineScheduleRuntime._load_csv
 and `_dump_csv` writes.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

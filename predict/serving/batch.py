@@ -1,7 +1,5 @@
 """The batch of one engine step, and the sums over it that its time depends on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Blocks that nobody holds are reused in the order in which they were freed, as vL
 a request frees its last ones first, so that of a tree of prompts the leaves are forgotten before what they stand on.
 """
 
-from __future__ import annotations
-
 from predict.serving.engine_state import (
     ENDS,
     FIRST_NODE,

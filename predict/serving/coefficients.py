@@ -1,7 +1,5 @@
 """Fitted coefficients of a step model: its weights, the time that a client sees in addition to the steps, and where they come from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path

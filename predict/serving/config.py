@@ -8,8 +8,6 @@ speculation: {kind: eagle, tokens: 3}        # drafts that each decode verifies:
 load: {rate: 8, prompt: 600, output: 250}    # the keys of Load
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path

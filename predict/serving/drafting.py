@@ -1,7 +1,5 @@
 """Steps of a server that verifies drafts: those of the large model, and what writing the drafts adds to them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -21,8 +21,6 @@ The rules are vLLM V1's (github.com/vllm-project/vllm, vllm/v1/core/sched/schedu
   join its answer; the places of the others are written again by the next step.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from predict.serving.batch import pairs_within

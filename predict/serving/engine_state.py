@@ -1,7 +1,5 @@
 """All that an engine's loop reads and writes, as tuples of arrays that numba can compile with it; lists do as well where it is not used."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 NEVER = 1e300

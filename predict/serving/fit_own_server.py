@@ -1,7 +1,5 @@
 """Coefficients fitted to the requests that one server answered under several loads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

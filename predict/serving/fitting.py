@@ -1,7 +1,5 @@
 """Coefficients fitted to measured loads, and how well they do on experiments that they were not fitted to."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ Where requests that end in one engine are events for others (`Rules.coupled`), t
 next.
 """
 
-from __future__ import annotations
-
 from predict.serving.engine_loop import advance
 from predict.serving.engine_state import DONE, ENDED, LENT, NEVER, Record, Requests, State
 from predict.serving.fleet_routing import ROUTING_HELPERS, route

@@ -1,7 +1,5 @@
 """The router of a fleet: the engine that a request is given to."""
 
-from __future__ import annotations
-
 from predict.serving.block_cache import known_segments
 from predict.serving.engine_loop import enqueue
 from predict.serving.engine_state import FREE, NEVER, NEXT, State

@@ -1,7 +1,5 @@
 """State between the engines of a fleet, as tuples of arrays, and small questions to it."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from predict.serving.engine_state import DONE, ENDED, Levels, Record, Requests, Rules, State, Table

@@ -1,7 +1,5 @@
 """Engines of a fleet that start, drain and fail."""
 
-from __future__ import annotations
-
 from predict.serving.block_cache import take_back, take_out
 from predict.serving.engine_state import (
     DONE,

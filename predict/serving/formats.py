@@ -1,7 +1,5 @@
 """Formats of a server's weights: the products that each device has for them, and what checkpoints state in `quantization_config`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -11,8 +11,6 @@
 - kernels that do not share keys among heads read them from the cache once for each head.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

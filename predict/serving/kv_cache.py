@@ -1,7 +1,5 @@
 """The key-value cache that a server has room for, in blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Latencies that the clients of a server see: times to the first token, per further token and to the last one, and how much is served."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

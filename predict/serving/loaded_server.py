@@ -1,7 +1,5 @@
 """A server under a load: latencies with intervals, the use of its cache, and the load that it can carry."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf

@@ -4,8 +4,6 @@ arrival_s,prompt,output[,prompt_id][,ttft_ms,e2e_ms]        seconds from any zer
 {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353, …]}     a line of a trace with hashed blocks
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

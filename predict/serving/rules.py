@@ -1,7 +1,5 @@
 """Rules of what goes together in a serving config: keys of a load, positions, tokens of a step, placements, pools and drafts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A server under traffic: the loop over its steps, and what each request waited for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil, exp, log

@@ -3,8 +3,6 @@
 speculation: {kind: eagle, tokens: 3, acceptance: 0.75}   # a section of a serving config, and `rl.rollout.speculation`
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Measured serving runs: the rows of serving_experiments.csv, one for each stage of an experiment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain

@@ -1,7 +1,5 @@
 """The models of a step, by name: features of a server's batches, and the weights that turn them into a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial

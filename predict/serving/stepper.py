@@ -1,7 +1,5 @@
 """One server with one model of its steps: times of batches, and the parts that make them up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -5,8 +5,6 @@ waiting where the cell spans one, else the parts that no sample covers, else the
 more than the whole (they run warm inside it), they are scaled down to it, so that items always add up to what was priced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -4,8 +4,6 @@ It is the half-width in log time, at 90 %, that no single call's interval covers
 profile's validation runs (`predict.prices.sampled`), else the spread of published runs, by the terms below.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 

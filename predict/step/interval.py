@@ -6,8 +6,6 @@
 - the composition error (`predict.step.composition_error`): what no single call's interval covers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

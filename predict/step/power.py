@@ -1,7 +1,5 @@
 """Power of a step: what the board draws while it computes, moves data, communicates and waits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

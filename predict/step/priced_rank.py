@@ -1,7 +1,5 @@
 """Priced ranks: the times of a pipeline rank's chunks, of its gradient reduction and parameter gather, and of its optimizer."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

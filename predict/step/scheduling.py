@@ -1,7 +1,5 @@
 """Scheduling: a run's order on the times of its stages, and the choice of the fastest schedule that fits the device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A prediction next to its measurement, and the figures of many: what every kind of `predict validate` shares."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Few-shot calibration judged: the error of a source's other runs before and after a few of its runs were measured."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any

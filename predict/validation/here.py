@@ -1,7 +1,5 @@
 """Runs predicted first and then trained for real in interleaved rounds, on this machine's CPU or its GPU."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

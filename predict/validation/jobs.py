@@ -1,7 +1,5 @@
 """Published jobs compared with predictions: `predict validate jobs`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ of their configurations, as widths do. Errors between the bounds and the stated 
 predictions of every configuration.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ The tests log torch's allocated bytes on the last global rank (Megatron-LM, trai
 after the step and the largest since the start.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Measured memory of runs, each figure by its own counter, compared with predictions: `predict validate memory`."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence

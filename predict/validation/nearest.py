@@ -1,7 +1,5 @@
 """Published runs of the nearest kind: on the same device, with a model, a number of GPUs, a sequence and a precision like a run's own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Steps of the server with batches of its own choice are timed, the kernel model i
 then are the loads served, in turns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

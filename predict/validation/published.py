@@ -1,7 +1,5 @@
 """Published, measured training runs compared with predictions: `predict validate published`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

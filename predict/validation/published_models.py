@@ -3,8 +3,6 @@
 What a row leaves open is taken for what is usual (`assumptions` says so); where nothing is usual, the row is refused.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One published run as its table gives it: text by column, read as numbers where asked for."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Every rule goes by the text of a column (a framework's name, a precision, a netw
 names no framework is given one by the columns it states (`OWN_COLUMNS` in `published_software.py`), which are those of one table each.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

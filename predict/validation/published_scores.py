@@ -1,7 +1,5 @@
 """The errors of published runs by source, GPU, kind of model, scale and class, and next to a rule that knows one MFU for each source."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

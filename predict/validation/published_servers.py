@@ -1,8 +1,6 @@
 """Published figures of servers next to their predictions: rates of prompts and answers of whole inference systems, gains of speculation,
 and shares of prompts that were in a cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The software of a published run: its framework, its precision, and the settings of the framework that its row states."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

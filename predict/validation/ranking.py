@@ -1,7 +1,5 @@
 """The order in which predictions put measured plans, and which they say fit: `predict validate ranking`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

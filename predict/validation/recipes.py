@@ -5,8 +5,6 @@ space of the search, with layouts and recomputed modules, so that the best plan 
 not to fit.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

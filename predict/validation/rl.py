@@ -1,7 +1,5 @@
 """Published steps of reinforcement learning next to their predictions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

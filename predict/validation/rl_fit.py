@@ -1,7 +1,5 @@
 """The three factors of an RL step fitted to published steps and phases: least error in log time, each held near 1 by a prior."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """RL steps predicted first and then run for real in interleaved rounds, on this machine's CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

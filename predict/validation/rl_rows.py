@@ -1,7 +1,5 @@
 """Published RL steps as RL configs, from the columns of their tables and those of weight transfers; a blank cell was not published."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

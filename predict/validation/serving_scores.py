@@ -1,7 +1,5 @@
 """Predictions of servers compared with a folder of measured serving runs: `predict validate serving`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

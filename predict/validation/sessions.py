@@ -1,7 +1,5 @@
 """Real steps that GPU sessions took, kept with their profile's rows: predictions are compared with them on any machine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

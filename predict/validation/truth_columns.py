@@ -1,7 +1,5 @@
 """The columns of a table of measured runs, declared as the fields of a dataclass; a blank cell was not published."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any

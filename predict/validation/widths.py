@@ -5,8 +5,6 @@ has is the need of the median framework: one whose runs scatter widens its own s
 of their configurations: a long sweep of one stack does not speak for all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median

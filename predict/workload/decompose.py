@@ -4,8 +4,6 @@ Ranks that hold the same stages do the same, so a pipeline rank stands for its t
 timed, here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The end of a step on one pipeline rank: gradients are reduced, weights updated and, where they are sharded, gathered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

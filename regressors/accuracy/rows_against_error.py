@@ -4,8 +4,6 @@ A published table stands in for a device: "timing" a row is looking it up. The s
 more rows, chosen by `regressors.active.choice` or at random, and scored on a fifth of the table that neither may choose.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

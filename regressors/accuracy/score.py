@@ -1,7 +1,5 @@
 """The score of a time model on held-out rows: by cross-validation while training, or refitted without the rows at all."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Transfer: one device's model scored on another device's rows, unchanged and corrected with a few hundred of those rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

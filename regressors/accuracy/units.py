@@ -1,7 +1,5 @@
 """Units of the accuracy benchmark: tables of published measurements, and the models of our own profiles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

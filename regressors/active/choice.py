@@ -13,8 +13,6 @@ alone no better; of a dozen rules this one was ahead over all tables, by little.
 (`python -m regressors.accuracy.rows_against_error`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -3,8 +3,6 @@
 A few pools instead of one file member per array keep loading fast, whatever the number of models.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 import zlib

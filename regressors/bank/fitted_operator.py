@@ -1,7 +1,5 @@
 """A fitted operator: its model, its intervals and its sampled times, and predictions from them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

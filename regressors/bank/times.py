@@ -1,7 +1,5 @@
 """A predicted time with its interval and its source."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ The donor's time, computed with this device's peaks, becomes one of the roofline
 adopts it and a few hundred rows correct it; if they are not, the fit gives it no weight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -3,8 +3,6 @@
 All rows of a shape stay together except in the random split, which shows how much a leaked shape flatters a model.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Stored samples as training data: one table of numbers per model, that is per call name, phase and thread count."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Digests that identify a device's peaks, a timed call, and rows of numbers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

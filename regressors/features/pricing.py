@@ -1,7 +1,5 @@
 """Calls as numbers: the roofline terms and features that a time model takes, and the call's own fields."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The named columns of one model, and calls as matrices of them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

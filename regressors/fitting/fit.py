@@ -1,7 +1,5 @@
 """One operator from its samples to a fitted model with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

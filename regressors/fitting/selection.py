@@ -1,7 +1,5 @@
 """The choice of time model for an operator: least error on unseen shapes plus error on the largest shapes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Many settings are judged with few trees on few rows, and those that err least ag
 none is chosen by a row that it is scored on; the models that made those errors were fitted once for all choices.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -4,8 +4,6 @@ The blend and its parts learn the ratio of the time to a roofline fit, so their 
 on the time itself, tuned, are the common practice: they compete with the roofline in their place outside the samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 

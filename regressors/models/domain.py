@@ -1,7 +1,5 @@
 """The domain of a model: whether a call lies among the samples, and how far beyond them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ for every tree again. Here its builders of trees are given what its estimators g
 is not known to build the same trees by them fits its public estimators, which takes longer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.metadata import version

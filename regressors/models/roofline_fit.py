@@ -4,8 +4,6 @@ time ≈ Σ slowdown_r · term_r + overhead, where term_r is µs at the stated p
 CACM 2009, summed over resources instead of their maximum). It scales as the resources do, so it extrapolates.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A smooth correction for small tables: Gaussian-kernel ridge regression that fades to a constant far from the samples."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

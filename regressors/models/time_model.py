@@ -1,8 +1,6 @@
 """A fitted time model: a roofline base, optionally with a learnt correction on top of it, or trees in its place; and what these are
 fitted to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

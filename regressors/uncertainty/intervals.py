@@ -1,7 +1,5 @@
 """90 % intervals from held-out errors, inside the domain of the samples and beyond it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A random held-out row tests interpolation; it says nothing about a width, a head
 each field is held out in turn, first values in between, then the largest, and the errors become the field's half-widths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -4,8 +4,6 @@ A single number costs what `math` costs: numpy is used only for arrays. Both giv
 not depend on what was priced along with it.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

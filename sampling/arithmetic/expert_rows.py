@@ -1,7 +1,5 @@
 """Rows that each expert of a mixture gets, by the distribution of tokens over experts."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

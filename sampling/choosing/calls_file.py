@@ -1,7 +1,5 @@
 """The file that `predict calls` writes: the calls that named runs need, by ranks per node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Whole models instead of bare operator sizes keep every operator on shapes that t
 is timed with the operators it is made of.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """The tasks of a session, in order of importance: calls that named runs need, then calls that fill the space of shapes."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections import Counter

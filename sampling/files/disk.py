@@ -3,8 +3,6 @@
 A full or read-only disk, and a file that cannot be read, are reported in the user's terms.
 """
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os

@@ -1,7 +1,5 @@
 """Plain loops over arrays turned into machine code by numba, where it is installed; importing it takes half a second."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 from collections.abc import Callable, Sequence

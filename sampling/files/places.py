@@ -4,8 +4,6 @@ Shipped are configs/, data/published and a profile below data/samples and data/r
 of the installed package. The user's own samples/, regressors/, imported/ and published/ lie below `own_data()`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

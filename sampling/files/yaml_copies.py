@@ -3,8 +3,6 @@
 Those copied are what a session of one GPU reads.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A description of hardware: a YAML file of `configs/hardware`, or a user's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Identifies this machine: its hardware file, the facts that its rows are tied to, and the provenance of a session."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -7,8 +7,6 @@ An importer is a module of this folder with
 - `read(request)`, which turns the files there into tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

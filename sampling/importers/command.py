@@ -1,7 +1,5 @@
 """`python -m sampling import NAME [PATH]`: other people's measurements into data/imported/, judged and reported."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Judges imported rows by physical bounds alone, which are the same for every publisher."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

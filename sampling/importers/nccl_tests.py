@@ -4,8 +4,6 @@
 alltoall, the message of sendrecv. The header lists the ranks and their hosts.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Stores imported tables: rows judged, repeats merged, missing phases filled in. Each table is a session of its profile."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

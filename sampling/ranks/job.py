@@ -1,7 +1,5 @@
 """A job: the calls that ranks are to time, where to keep the rows, and for how long."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

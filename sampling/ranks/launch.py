@@ -5,8 +5,6 @@
 is torchrun as `launch` starts it: it dies with the process that started it, and its ranks die with it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -5,8 +5,6 @@ sibling process at once (pidfd). If a whole node falls silent, rank 0 misses its
 writes the verdict into the store that all ranks share, and the others look there every second.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

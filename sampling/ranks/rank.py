@@ -1,7 +1,5 @@
 """The rank that this process is, if torchrun or Slurm's srun has started it as one of several."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -7,8 +7,6 @@ nodes, it is the worker itself: rank 0 leads the session, the others follow its 
 ranks, and operators of one device next to busy neighbours are all timed here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

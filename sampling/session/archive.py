@@ -8,8 +8,6 @@ A line holds the checksum of its content, so that a damaged archive is distingui
 it needs nothing else: copied to another machine, the session goes on there.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -6,8 +6,6 @@ named     calls that given runs need, and their parts
 space     calls of drawn models, kind by kind in turn, so that every prefix fills the space evenly
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A worker is a process with the device; it ends where the device, the driver or a
 out, and the next worker goes on behind it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math

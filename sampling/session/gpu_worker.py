@@ -3,8 +3,6 @@
 python -m sampling.session.gpu_worker SETTINGS-AS-JSON      (`python -m sampling.gpu_session` starts it)
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import sys

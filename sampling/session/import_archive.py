@@ -1,7 +1,5 @@
 """Merge the archive of a GPU session, from any machine, into a profile: `python -m sampling import-archive DIR`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A profile while a session samples into it: locked by one session, with a manifest that ends in that session."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager

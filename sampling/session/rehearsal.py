@@ -4,8 +4,6 @@ The fake device takes the roofline's time for each run and the host's time for e
 the estimate of the session's. It cannot know how a real device fails: that is scripted.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import tempfile

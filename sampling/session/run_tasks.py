@@ -1,7 +1,5 @@
 """The tasks of a session, one job after the other: rows go to the journal as they are timed, then into the tables."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The journal of a session: rows are appended as they are timed, and folded into the tables afterwards."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -4,8 +4,6 @@ A machine's speed moves by clocks, power, neighbours on its memory and its netwo
 show it (`sampling.store.pace_log`); other calls follow these in full or in part.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ regressed on the readings beside them. Within the changes that the readings saw,
 rows follow the readings, 0 where the readings move by themselves. What goes beyond, nobody has seen: it counts in full.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Places of profiles: samples/<profile> of the user's data or of the shipped, imported/samples/<profile> for published measurements;
 which profile is this machine's own, and which one stands in for it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

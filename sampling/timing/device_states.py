@@ -4,8 +4,6 @@ Near the power limit a device lowers its clock, so that a call after a pause is 
 a training step that never pauses. Each state is a row of its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Calls that cannot be timed here are skipped with a message, on all ranks or on none."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field

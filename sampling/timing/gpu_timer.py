@@ -1,7 +1,5 @@
 """Times runs on a CUDA or HIP device: by events on its stream, with cold caches, and with readings of the device."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Times a phase captured as a graph and replayed, which leaves out the host's launching of its kernels."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

@@ -4,8 +4,6 @@ A call of many small kernels takes the host longer to launch than the device to 
 host, which a training step hides behind the kernels before it; so the device first waits while the host launches.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

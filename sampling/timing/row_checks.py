@@ -1,7 +1,5 @@
 """The rows of the store that timings become, and their checks: a bad one is kept, marked with the reason, and never used to fit models."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 from sampling.call import Call, Phase

@@ -1,7 +1,5 @@
 """Clocks for a run on the host; a device has its own timer (`sampling.timing.gpu_timer`)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A phase of a workload on a device, and the timer of the device: one run of it, timed on its own or among others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol

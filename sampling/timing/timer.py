@@ -1,7 +1,5 @@
 """Times one phase of a built call: warm-up, repeats, quantiles, and the load of other processes meanwhile."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

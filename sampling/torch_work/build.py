@@ -1,7 +1,5 @@
 """Calls built in torch. The torch work of `sampling/X.py` is in `sampling/torch_work/X.py`: functions marked `@builds`."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable, Iterator

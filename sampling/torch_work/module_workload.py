@@ -1,7 +1,5 @@
 """Workloads of cells: torch modules run phase by phase as in training, with gradients in `.grad`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

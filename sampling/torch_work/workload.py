@@ -1,7 +1,5 @@
 """Workloads of operators: several distinct copies, run in turn, so that weights are as cold as in a model of many layers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field

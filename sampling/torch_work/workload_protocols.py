@@ -1,7 +1,5 @@
 """Protocols of built calls: `Workload`, which all have, and others that only some have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 

@@ -4,8 +4,6 @@ A fault lies in the config, in the run behind it (its log has the step of anothe
 predicted steps with a few per cent of noise. Nothing of a fault is known to the diagnosis.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 import sys

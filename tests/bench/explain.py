@@ -8,8 +8,6 @@ of its model, beside that of the models alone, and whether it lies in its 90 % i
 count in no mean.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

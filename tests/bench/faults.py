@@ -5,8 +5,6 @@ ranks on one core, an attention kernel that is not fused, a link that carries ev
 cause stands in the verdict; the runs without a fault show what this machine's other work adds to it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

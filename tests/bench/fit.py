@@ -3,8 +3,6 @@
 The profile is made up: matrix products in two phases on 1 to 50 threads, as many rows a model as the shipped profile has.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -3,8 +3,6 @@
 Seconds are of this process's own work, so that other load on the machine does not count.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from dataclasses import replace

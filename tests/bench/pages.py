@@ -1,7 +1,5 @@
 """Times of pages: a report beyond its estimate, the explorer's first page, and its answers to changes; each the best of three."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from stopwatch import best_of

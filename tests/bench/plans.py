@@ -5,8 +5,6 @@ intervals, and what more microbatches or pipeline ranks cost.
 Seconds are of this process's own work, so that other load on the machine does not count.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import time

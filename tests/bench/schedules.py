@@ -3,8 +3,6 @@
 python tests/bench/schedules.py
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable

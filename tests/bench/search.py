@@ -3,8 +3,6 @@
 Each runs as a user runs it, start-up included; the first answer is the line that `predict search` prints before the search proper.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@ Bytecode is kept between the starts, as it is for an installed package, whatever
 python tests/bench/start_up.py
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

@@ -5,8 +5,6 @@ the core from both alike, does not stand between them. What is left is what the 
 times and their error, then the calls' time by operator. About two minutes of a quiet core for the configs of `configs/runs/this-machine-kinds`.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import defaultdict

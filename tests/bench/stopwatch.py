@@ -1,7 +1,5 @@
 """Seconds of a piece of work, by the wall clock or of this process alone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -7,8 +7,6 @@ Printed are the error of the median step, once the pace at the measurement is kn
 one of the moments, which a validation over rounds reports, and of every moment by its own interval with the noise of its measurement.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import statistics

@@ -4,8 +4,6 @@ Each call is timed by the full timer, the quick one, and the full one again, one
 timings is what the machine's own noise makes of it; that of quick over full is read against it.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

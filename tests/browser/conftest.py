@@ -1,7 +1,5 @@
 """One Chromium for all tests of pages; where there is none, they are skipped with a word."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field

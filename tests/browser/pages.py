@@ -1,7 +1,5 @@
 """What tests do with an open page and read off it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

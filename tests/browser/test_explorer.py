@@ -1,7 +1,5 @@
 """The explorer in a real browser: controls change the answer, faults stand beside them, and changes can be undone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

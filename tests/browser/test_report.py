@@ -1,7 +1,5 @@
 """A report in a real browser: nothing is asked for, its marks add up to its JSON, and keys alone suffice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The pages of RL configs in a real browser: a report whose marks add up to its steps, and an explorer whose controls change them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread

@@ -1,7 +1,5 @@
 """Every kind of config keeps the same laws: what ships is in its schema, answers alike each time, and is refused with the key and the fix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every framework of configs/frameworks keeps the laws of a step; a file dropped in is held to them by itself."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

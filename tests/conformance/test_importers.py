@@ -1,7 +1,5 @@
 """Every importer of sampling/importers says what it takes, and refuses what it cannot read by its path; a file dropped in is held to that by itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

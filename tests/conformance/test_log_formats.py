@@ -1,7 +1,5 @@
 """Laws of every format of log that is found: its steady step is read, ranks and starts do not count twice, a shuffled log is refused."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Every family of models is read as transformers builds it, adds up, and is counted as torch counts it; a file dropped in is held to them by
 a test of its own."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

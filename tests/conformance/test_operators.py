@@ -1,7 +1,5 @@
 """Laws of every registered call, whose examples are the calls of drawn models."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Every mixer and feed-forward of predict/layers keeps the laws of a layer, in each model that has it: its sizes, its calls, what it keeps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

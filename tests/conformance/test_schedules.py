@@ -1,8 +1,6 @@
 """Every schedule of predict/schedules/families keeps the laws of a pipeline, comes back from its files and makes a step; a file dropped in is
 held to them by itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from pathlib import Path

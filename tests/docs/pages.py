@@ -1,7 +1,5 @@
 """The documentation's pages, and the commands that they show."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Sequence

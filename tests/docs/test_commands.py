@@ -3,8 +3,6 @@
 The commands of a page share a folder, in the page's order, since one writes what another reads.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Every `--help` has examples, and they work: each is run, or, where that takes minutes or a file of the reader's, parsed."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import shutil

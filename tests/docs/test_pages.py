@@ -1,7 +1,5 @@
 """The documentation's pages hold together."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

@@ -1,7 +1,5 @@
 """Run configs drawn at random: most of them plausible, many with a value or two that nobody should give."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import random

@@ -1,7 +1,5 @@
 """Sound files of every kind that is read, and damage done to them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """The counts of a fuzz test: what was refused, what was answered, and what may never happen."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import traceback

@@ -1,7 +1,5 @@
 """Serving configs, RL configs and module files drawn at random: most of them plausible, many with a value or two that nobody should give."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """A thousand run configs: each is refused in words, or answered by a step that some machine could take, and as kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hundreds of damaged files of every kind: each is read all the same, or refused by its name with exit code 2 or 3."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

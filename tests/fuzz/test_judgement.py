@@ -1,7 +1,5 @@
 """What the judge of fuzzed cases counts as a hang."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

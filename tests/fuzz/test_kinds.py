@@ -1,7 +1,5 @@
 """Some servers, RL steps and module files: each is refused in words, or answered with sense. `python -m tests.trust.fuzz` tries more."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The command lines whose answers are kept; {config} stands for a shipped config, {out} for a folder of the command's own."""
 
-from __future__ import annotations
-
 RUN_COMMANDS = (
     "one-batch {config}",
     "one-batch {config} --json",

@@ -1,7 +1,5 @@
 """What is said of wrong configs, models and files: one message for each row of the tests' tables of faults."""
 
-from __future__ import annotations
-
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping

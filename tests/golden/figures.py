@@ -3,8 +3,6 @@
 They stand in for tables measured by others, which lie outside the repository: what agrees with those today is held here.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import zlib

@@ -1,7 +1,5 @@
 """Commands answer as kept; after a change on purpose, `make golden WRITE=1` keeps the new answers."""
 
-from __future__ import annotations
-
 import pytest
 
 import predict

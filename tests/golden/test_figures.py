@@ -1,7 +1,5 @@
 """Our figures are those of figures.json, which need not have what was added since; after a change on purpose, `python -m tests.golden.figures` writes them anew."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

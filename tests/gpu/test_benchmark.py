@@ -1,7 +1,5 @@
 """Benchmarks of layers and of memory on a GPU."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Timing on a GPU: kernels that a CPU does not have, events, graphs, and the two states of a real device."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A temporary copy of the project with the examples of `docs/extend.md`, and commands that run in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

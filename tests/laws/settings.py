@@ -1,7 +1,5 @@
 """A setting of a run and what turning it does, and the figures that are looked at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

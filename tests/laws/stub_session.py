@@ -7,8 +7,6 @@ stub_session.py rank FOLDER NUMBER         rank 0 keeps rows as fast as it can, 
 Each process leaves its id in FOLDER/pids.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

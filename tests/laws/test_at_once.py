@@ -1,7 +1,5 @@
 """Many predictions at once: threads, processes and hash seeds give what one after the other gives, to the last byte."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import json

@@ -1,7 +1,5 @@
 """What rows say of a GPU as a whole, from the rows of a profile to the estimate of a run and its lines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

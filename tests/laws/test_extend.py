@@ -1,7 +1,5 @@
 """The examples of `docs/extend.md`, each in the files that the page states, work in a copy of the project."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A machine with a GPU and no pip: torch, numpy and PyYAML are enough to measure a run, and to predict it first."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The README's daily commands in a fresh copy on another CPU than the shipped rows': each ends well and says whose rows it rests on."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Kills of sessions, of torchrun and of ranks: nobody is left behind, no one else gets in before, and no finished row is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

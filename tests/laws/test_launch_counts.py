@@ -1,7 +1,5 @@
 """Launches of a layer and of a model's ends, counted from the operators that torch dispatches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tensor parallelism without Megatron-Core's refinements: what each setting adds to the exchanges, the loss and the repeated forward."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

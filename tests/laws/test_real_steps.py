@@ -1,7 +1,5 @@
 """What a real step of each kind does is what its prediction counts: the FLOPs of its products and the weights that AdamW updates."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """How step time follows the size of a run: doubled, it about doubles; it never falls with more work, and it adds up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

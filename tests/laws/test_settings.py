@@ -1,7 +1,5 @@
 """Every setting of a run, turned: the estimate moves the way that its documentation says, or it is written why not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

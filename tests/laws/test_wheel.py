@@ -1,7 +1,5 @@
 """The wheel: built without a network, laid in an empty folder beside nothing but what it depends on, it answers."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

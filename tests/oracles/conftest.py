@@ -1,7 +1,5 @@
 """Tests of this folder compare with tables and other tools' results beside the clone; without them none is collected."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.oracles.shared import SHARED

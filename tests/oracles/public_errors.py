@@ -1,7 +1,5 @@
 """Errors of analytic kernel times on a public table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

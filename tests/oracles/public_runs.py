@@ -5,8 +5,6 @@
 Each run's file is in `../shared/data/traces`; what it does not state itself is from the launch script or the system description beside its
 source, which the entry names. The measured step is the one that the reader of the log or trace finds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

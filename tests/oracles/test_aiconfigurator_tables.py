@@ -1,7 +1,5 @@
 """The published tables of aiconfigurator: their import, the hardware catalogue, analytic times and fitted models beside them."""
 
-from __future__ import annotations
-
 import csv
 import math
 from dataclasses import replace

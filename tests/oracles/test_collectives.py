@@ -1,7 +1,5 @@
 """Analytic times of large collectives equal those of another tool's model."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

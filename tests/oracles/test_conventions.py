@@ -1,7 +1,5 @@
 """Conventions give the FLOPs that verl itself, and a count of Qwen3.5 by part, gave: to the digit."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

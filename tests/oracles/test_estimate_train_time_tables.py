@@ -1,7 +1,5 @@
 """The published tables of estimate-train-time: what the import rejects of them, and how near analytic times come."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """Memory by component equals that of another tool, except for named differences: Primus's formulas, and our own activations."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Orders and times of schedules equal stored ones: torch's, the zero-bubble authors', DeepSeek's and restated rules."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Products of experts one by one, beside SimuMax's measurements of them."""
 
-from __future__ import annotations
-
 import csv
 import math
 from statistics import fmean

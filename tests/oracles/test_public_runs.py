@@ -1,8 +1,6 @@
 """Public logs and traces of known runs, where they are at hand, beside what is predicted of them: docs/explanation/accuracy-from-your-runs.md has
 the table and why runs are outside."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import pytest

@@ -1,8 +1,6 @@
 """Public traces and logs of other projects' runs, where they are at hand: ledgers close, sums are those of an independent count, and steps
 are the logs' own."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The speed of light of five modules by SOLAR's rule is what SOLAR said: counts, cycles and times; and what of ours differs, and why."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from typing import Any

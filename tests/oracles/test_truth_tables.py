@@ -1,7 +1,5 @@
 """Tables of measured runs beside the clone: read with all their columns, and judged by the commands that take them."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """The simulated loop beside vLLM's own scheduler, where $VLLM_SOURCE names vLLM's wheel or the folder of its package."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command `predict` for tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.predict.command import Command

@@ -1,7 +1,5 @@
 """`predict doctor`: what it finds, and what it tells to mend."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import math

@@ -1,7 +1,5 @@
 """The command as its user runs it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every fault of a config is reported at once: where it is, what the value is, and the fix."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

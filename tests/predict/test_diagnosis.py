@@ -1,7 +1,5 @@
 """Diagnoses: faults made up one by one are named first, sound runs are normal, and what to write is in the words of the user's tool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The interval, and the rules by which widths add up."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A table of measured runs: its columns are declared once, unknown ones are refused, and what is left open is stated."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

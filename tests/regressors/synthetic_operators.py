@@ -1,7 +1,5 @@
 """Operators whose true time is known, to check the regressors against."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Inputs that nobody should give, by the thousand: `python -m tests.trust.fuzz`; each kind in a process of its own."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

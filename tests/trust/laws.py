@@ -1,7 +1,5 @@
 """Laws that every plan must keep, tried on plans drawn at random: `python -m tests.trust.laws`."""
 
-from __future__ import annotations
-
 import argparse
 import copy
 import random

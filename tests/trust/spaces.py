@@ -1,7 +1,5 @@
 """Small spaces of plans, servers and RL steps at random, whose best is found by predicting every combination by itself."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence

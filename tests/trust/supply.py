@@ -4,8 +4,6 @@ Two builds of the wheel are compared, its dependencies listed beside it (Cyclone
 faults of its packages asked for, and the commands run where no socket reaches beyond this machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Tables of what was tried, printed, and kept in docs/explanation/trust.md between `<!-- NAME -->` and `<!-- end -->`."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

@@ -1,7 +1,5 @@
 """More of anything carries no less, on servers drawn at random; `python -m tests.trust.capacity` tries more of them."""
 
-from __future__ import annotations
-
 from tests.trust.capacity import tried
 
 SERVERS = (1000, 1001, 1006)

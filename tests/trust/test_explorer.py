@@ -1,7 +1,5 @@
 """Clients that ask the explorer for what it must refuse, all at once, or slowly; `python -m tests.trust.explorer` tries more of them."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Iterator

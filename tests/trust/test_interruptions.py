@@ -1,7 +1,5 @@
 """Signals at random moments and poor surroundings, a few of each; `python -m tests.trust.interruptions` tries more."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

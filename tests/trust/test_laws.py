@@ -1,7 +1,5 @@
 """Laws that every plan must keep, on plans drawn at random; `python -m tests.trust.laws` tries more of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

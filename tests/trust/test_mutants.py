@@ -1,7 +1,5 @@
 """A mutant is one change that Python still reads, and a test that fails notices it."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from dataclasses import replace

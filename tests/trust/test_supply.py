@@ -1,7 +1,5 @@
 """The wheel can be built again to the byte, its dependencies are listed beside it, and no command reaches beyond this machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

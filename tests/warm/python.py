@@ -1,7 +1,5 @@
 """The path of a Python interpreter that starts with torch imported: for processes of tests whose start is not what is tested."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

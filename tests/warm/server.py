@@ -6,8 +6,6 @@ A child is a fresh process with the client's arguments, environment, folder and 
 its own, ends with the client, and its end is the client's. Of libraries, it has only those of LIBRARIES already.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """A process of the warm interpreter is, to who started it, as one of Python."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The rules across the keys of a config, a file per topic, and the check of all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules of how tensor, context and data parallelism divide the model and the ranks."""
 
-from __future__ import annotations
-
 from math import gcd
 
 from predict.config.rules.rule import Problems, rule

@@ -1,7 +1,5 @@
 """Rules of the hardware: which dtypes it computes in, which kernels it runs, and how a CPU's cores are shared."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

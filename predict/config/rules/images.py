@@ -1,7 +1,5 @@
 """Rules of what stands beside the text of a sequence: images, the tokens of an encoder, patches."""
 
-from __future__ import annotations
-
 from predict.config.rules.rule import Problems, rule
 from predict.model.spec import ModelSpec
 from predict.run.lengths import PACKED, PADDED

@@ -1,7 +1,5 @@
 """Rules of the pipeline: what is recomputed, how layers are split among stages, and which schedule runs them."""
 
-from __future__ import annotations
-
 from predict.config.rules.rule import Problems, rule
 from predict.huggingface.families.family import MOST_LAYERS
 from predict.run.frameworks import recompute_refusal

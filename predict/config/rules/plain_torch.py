@@ -1,7 +1,5 @@
 """Rules of the framework `torch`, whose layers are timed in one piece: what it cannot run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 

@@ -4,8 +4,6 @@ A rule names the key path it blames and takes the values it looks at. It runs wh
 fault in one place hides none elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any

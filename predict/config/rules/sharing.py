@@ -1,7 +1,5 @@
 """Rules of how a batch, its sequences and the experts of a mixture are shared among ranks."""
 
-from __future__ import annotations
-
 from predict.config.rules.rule import Problems, rule
 from predict.layers.routing import is_number
 from predict.model.spec import ModelSpec

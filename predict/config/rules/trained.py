@@ -1,7 +1,5 @@
 """Rules of what is trained and of what lies on the host: adapters, tasks of tuning, their teachers, offloading."""
 
-from __future__ import annotations
-
 from predict.config.rules.rule import (
     RULES,
     SHORTEST,

@@ -1,7 +1,5 @@
 """The tools whose files are read: one file per tool, found by being in this folder."""
 
-from __future__ import annotations
-
 from predict.convert.tool import Source, Tool
 from sampling.additions import modules_of
 

@@ -3,8 +3,6 @@
 Names: accelerate, commands/config/config_args.py and commands/launch.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

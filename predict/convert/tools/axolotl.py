@@ -1,7 +1,5 @@
 """Axolotl's YAML (axolotl, utils/schemas/config.py)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Names: DeepSpeed, runtime/config.py and runtime/zero/config.py.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from predict.convert import deepspeed

@@ -3,8 +3,6 @@
 Names: docs.nvidia.com/nemo/megatron-bridge, "Megatron-LM to Megatron Bridge Guide".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

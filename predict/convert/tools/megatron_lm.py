@@ -1,7 +1,5 @@
 """Megatron-LM's arguments as a launch script, a list or YAML, those of Megatron-DeepSpeed among them (megatron/training/arguments.py)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

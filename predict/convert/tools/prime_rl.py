@@ -1,7 +1,5 @@
 """prime-rl's TOML: supervised fine-tuning, its trainer alone, and RL (prime-rl, configs/*.py)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from predict.convert.arguments import Arguments

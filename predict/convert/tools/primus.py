@@ -1,7 +1,5 @@
 """Primus' YAML: an experiment whose module `pre_trainer` overrides a preset of Megatron-LM's or torchtitan's arguments."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Command lines of inference servers: `vllm serve` and SGLang's launch_server (vllm, engine/arg_utils.py; sglang, srt/server_args.py)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

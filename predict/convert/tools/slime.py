@@ -1,7 +1,5 @@
 """slime's launch scripts: Megatron-LM's arguments with those of rollouts (slime, utils/arguments.py)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

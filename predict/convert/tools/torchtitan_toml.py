@@ -1,7 +1,5 @@
 """torchtitan's TOML file (torchtitan/config/job_config.py)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

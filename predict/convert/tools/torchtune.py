@@ -1,7 +1,5 @@
 """torchtune's YAML (torchtune, recipes/configs and recipes/full_finetune_distributed.py)."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

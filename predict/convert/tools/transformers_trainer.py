@@ -4,8 +4,6 @@ LLaMA-Factory's YAML, which adds to them.
 Names: transformers, training_args.py; trl, trainer/sft_config.py and model_config.py; LLaMA-Factory, hparams/*.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

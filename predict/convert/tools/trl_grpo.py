@@ -1,8 +1,6 @@
 """TRL's GRPO, as YAML, JSON, a command line or a call of `GRPOConfig`: TrainingArguments with those of rollouts (trl,
 trainer/grpo_config.py and grpo_trainer.py)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from predict.convert.arguments import Arguments

@@ -1,7 +1,5 @@
 """verl's arguments on a command line or as YAML (verl, trainer/config/*.yaml), those that an RL config takes too among them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ Names and defaults are those of the `transformers` configuration classes. Dropou
 a vision-language model the text decoder is read (`text_config`), and its vision tower where TOWERS has the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Arcee's AFM."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import ATTENTION_BIAS, LLAMA_LIKE, Family, activation, size, switch

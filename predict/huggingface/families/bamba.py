@@ -1,7 +1,5 @@
 """Bamba: Mamba-2 with a few layers of attention."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (

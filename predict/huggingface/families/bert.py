@@ -1,7 +1,5 @@
 """Encoders: BERT, and ModernBERT with rotary positions and attention in windows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """DeepSeek-V2 and V3: latent attention and a mixture of experts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (

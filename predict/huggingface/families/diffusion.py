@@ -1,7 +1,5 @@
 """Diffusion transformers by their class in diffusers: DiT, Wan 2.1, which attends to a text, and Flux, whose text is in its sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import prod
 from typing import Any

@@ -4,8 +4,6 @@ A block of their decoders has attention to its own tokens, attention to what the
 which the first is attention alone. Encoder and decoder stand in one `config.json`, of which each reads its own keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

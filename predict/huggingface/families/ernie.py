@@ -1,7 +1,5 @@
 """ERNIE 4.5, dense and with mixtures of experts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

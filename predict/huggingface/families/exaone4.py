@@ -1,7 +1,5 @@
 """EXAONE 4."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (

@@ -3,8 +3,6 @@
 A key sets a field of ModelSpec, of one of its parts (`experts.topk`), or of the pattern of its layers (`pattern.interval`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

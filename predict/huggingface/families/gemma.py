@@ -1,7 +1,5 @@
 """Gemma 1 to 3."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (

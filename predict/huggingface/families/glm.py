@@ -1,7 +1,5 @@
 """GLM-4; GLM-4.5 and its successors with mixtures of experts; GLM-4.7 Flash and GLM-5, whose attention is DeepSeek's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Granite 3, dense and with mixtures of experts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (

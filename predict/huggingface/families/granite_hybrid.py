@@ -1,7 +1,5 @@
 """IBM's Granite 4: attention alone or between layers of Mamba-2, dense or with mixtures of experts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kimi K2, whose architecture is DeepSeek-V3's (its `config.json` names DeepseekV3ForCausalLM)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.deepseek import DEEPSEEK_FAMILY

@@ -1,7 +1,5 @@
 """Liquid AI's LFM2: short convolutions with a few layers of attention, dense and with mixtures of experts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (

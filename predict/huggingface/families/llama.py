@@ -1,7 +1,5 @@
 """Llama; Llama 3.2 Vision, some of whose layers attend to images; and Llama 4, whose attention sees chunks, with mixtures of experts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

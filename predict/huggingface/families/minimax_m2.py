@@ -1,7 +1,5 @@
 """MiniMax M2, whose layers are all full attention."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (

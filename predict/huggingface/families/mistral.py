@@ -1,7 +1,5 @@
 """Mistral, Ministral 3, and their mixture of experts, Mixtral."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (

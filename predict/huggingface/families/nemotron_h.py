@@ -1,7 +1,5 @@
 """NVIDIA's Nemotron-H and Nemotron 3: each layer is one part, Mamba-2, attention, an MLP or a mixture of experts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (

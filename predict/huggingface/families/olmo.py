@@ -1,7 +1,5 @@
 """OLMo 2 and 3, and OLMoE."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (

@@ -1,8 +1,6 @@
 """Qwen 2 and 3, dense and with mixtures of experts, and the text of Qwen2-VL to Qwen3-VL; Qwen3-Next and Qwen 3.5, with linear
 attention."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """ByteDance's Seed-OSS."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import LLAMA_BLOCK, LLAMA_LIKE, Family, size, switch

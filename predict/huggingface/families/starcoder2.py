@@ -1,7 +1,5 @@
 """StarCoder 2."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (

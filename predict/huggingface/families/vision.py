@@ -1,8 +1,6 @@
 """Vision towers: those of Qwen2-VL to Qwen3.5, SigLIP of Gemma 3, InternVL's, Pixtral of Mistral Small and Ministral, and those of
 Llama 3.2 Vision and Llama 4."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

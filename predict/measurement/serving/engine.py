@@ -1,7 +1,5 @@
 """A small continuous-batching server in plain torch: arrivals in real time, one step after the other."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

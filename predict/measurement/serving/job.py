@@ -1,7 +1,5 @@
 """The processes of a real server: one that times its steps or serves a load, or two with a pool each."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

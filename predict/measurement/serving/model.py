@@ -3,8 +3,6 @@
 Its products are fused as serving engines fuse them: query, key and value into one, gate and up into one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

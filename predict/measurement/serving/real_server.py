@@ -1,8 +1,6 @@
 """A serving config run for real on this machine: its requests served by a small engine in torch, in a process of its own,
 or in one for prompts and one for answers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

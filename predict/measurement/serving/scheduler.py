@@ -3,8 +3,6 @@
 It shares no code with the simulated loop of `predict.serving.scheduler`, so that each is a witness of the other.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Sequence

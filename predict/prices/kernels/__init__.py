@@ -5,8 +5,6 @@ a device reaches is its own `efficiency` in `configs/hardware/<name>.yml`. The s
 forward), "Estimating training time" (A100, GH200; forward and backward) and SimuMax (A100 PCIe, B200).
 """
 
-from __future__ import annotations
-
 from predict.interval import width_of_unmeasured_kernel
 from predict.prices.kernels.formulas import FORMULAS
 from predict.prices.kernels.memory_bound import memory_bound_us

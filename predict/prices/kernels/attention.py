@@ -5,8 +5,6 @@ fixed time. The longest block of a causal mask, twice the mean, is a lower bound
 2307.08691, section 3.2; Shah et al., FlashAttention-3, arXiv 2407.08608, section 3.2, on the cost of exponentials).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from predict.prices.kernels.formulas import formula_of

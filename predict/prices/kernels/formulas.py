@@ -1,7 +1,5 @@
 """Formulas for the time of operators that are more than their traffic, by the class of operator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

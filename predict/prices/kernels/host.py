@@ -1,7 +1,5 @@
 """Formulas for copies between a GPU and its host, and for AdamW on the host's cores."""
 
-from __future__ import annotations
-
 from predict.prices.kernels.formulas import formula_of
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu

@@ -1,7 +1,5 @@
 """Memory-bound operators: bytes at the share of streaming bandwidth that each declares, and a start for each kernel."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import numpy as np

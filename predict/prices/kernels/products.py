@@ -4,8 +4,6 @@ A wave of h×w tiles takes 2·h·w·(k + RAMP) FLOPs per multiprocessor at the d
 few tile shapes counts (NVIDIA, Matrix Multiplication Background User's Guide, 2023, sections 3 and 4).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Folding: a long order kept as a short one whose steady state is continued."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """An order compiled once into flat indices, so that timing it is one pass over numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache

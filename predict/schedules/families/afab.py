@@ -1,7 +1,5 @@
 """All forwards, then all backwards: the pipeline of GPipe, and its form with several chunks per rank."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from predict.schedules.building import any_counts, one_chunk, schedule

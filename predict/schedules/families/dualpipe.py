@@ -1,7 +1,5 @@
 """DeepSeek's bidirectional pipeline and its V-shaped half: a forward and a backward run together as one pair."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """One forward, one backward: the flushed schedule of PipeDream, and Megatron-LM's form with several chunks per rank."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from predict.schedules.building import (

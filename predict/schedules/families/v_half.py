@@ -6,8 +6,6 @@ slots. The memory in the steady state follows from how long a microbatch stays o
 start and the end, where slots are idle, legs move to earlier ones as long as the peak stays as it is.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections.abc import Callable
 

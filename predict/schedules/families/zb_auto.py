@@ -7,8 +7,6 @@ which the one with the shortest longest span is compared with the handcrafted or
 Memory is counted as its authors do, against a limit and as the peak: B lets half of an activation go, W the other half.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """ZB-V as its authors' figure has it: two chunks per rank in a V, and no bubble where f = b = w."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from predict.schedules.building import each_microbatch, schedule, two_chunks

@@ -1,7 +1,5 @@
 """Handcrafted zero-bubble schedules: the backward split into B and W, with W where the rank would wait."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from predict.schedules.building import (

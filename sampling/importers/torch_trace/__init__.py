@@ -4,8 +4,6 @@ Each operator that is one of our calls gets the time of its kernels; in a trace 
 backward of a call consists of the autograd nodes that its forward created, found by their sequence numbers.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Turns torch operators of a trace into calls, by their names, their inputs' shapes and their constants."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Events of a trace read piece by piece, so that a file of hundreds of megabytes never lies in memory as text or as JSON."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import zlib

@@ -1,7 +1,5 @@
 """Data parallelism in torch: the last backward of layers under DDP, and the step of ZeroRedundancyOptimizer."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn.parallel import DistributedDataParallel
 

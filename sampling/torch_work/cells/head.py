@@ -1,7 +1,5 @@
 """The end of a model in torch: final norm, output projection, cross-entropy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

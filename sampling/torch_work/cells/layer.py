@@ -1,7 +1,5 @@
 """A dense transformer layer in torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

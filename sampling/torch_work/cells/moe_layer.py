@@ -1,7 +1,5 @@
 """A mixture-of-experts layer in torch."""
 
-from __future__ import annotations
-
 import torch
 
 from sampling.arithmetic.expert_rows import rows_of_groups

@@ -1,7 +1,5 @@
 """A GEMM and a collective run at the same time, one timed while the other is busy."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

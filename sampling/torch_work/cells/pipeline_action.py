@@ -1,7 +1,5 @@
 """A pipeline of next to no compute by torch's pipelining."""
 
-from __future__ import annotations
-
 import torch
 from torch.distributed import get_rank
 

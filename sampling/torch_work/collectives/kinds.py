@@ -1,7 +1,5 @@
 """Collectives and point-to-point messages by torch.distributed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 The tensor-parallel group is the default process group. For one rank every function returns its module unchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """One matrix product per expert over rows sorted by expert: torch's grouped product, or a loop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate, pairwise

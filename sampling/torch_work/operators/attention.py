@@ -1,7 +1,5 @@
 """Attention in torch: fused, over a cache in one piece or in blocks, and as two products with a softmax between."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

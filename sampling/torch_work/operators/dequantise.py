@@ -1,7 +1,5 @@
 """Dequantisation in torch's operators: codes become values by a table of all bytes, each block times its scale."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """A mixture's experts in torch: grouped products, and the MLPs that they make up."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn import functional
 

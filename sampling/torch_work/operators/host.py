@@ -1,7 +1,5 @@
 """Copies to the host and back, and AdamW on its cores, in torch."""
 
-from __future__ import annotations
-
 import torch
 
 from sampling.operators.host import HostAdamW, HostCopy

@@ -1,7 +1,5 @@
 """The indexer of DeepSeek's sparse attention in torch."""
 
-from __future__ import annotations
-
 import torch
 
 from sampling.operators.indexer import Indexer

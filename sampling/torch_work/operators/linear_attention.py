@@ -1,7 +1,5 @@
 """The Gated DeltaNet recurrence by the kernel of flash-linear-attention."""
 
-from __future__ import annotations
-
 import importlib
 
 import torch

@@ -1,7 +1,5 @@
 """Operators bound by memory in torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

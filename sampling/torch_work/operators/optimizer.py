@@ -1,7 +1,5 @@
 """AdamW, the scaling of gradients and the copying of weights in torch."""
 
-from __future__ import annotations
-
 import torch
 
 from sampling.operators.optimizer import AdamW, GradientScale, ParameterCopy

@@ -1,7 +1,5 @@
 """Scores by a rule and advantages within a group in torch."""
 
-from __future__ import annotations
-
 import torch
 
 from sampling.operators.reward import GroupReward

@@ -1,7 +1,5 @@
 """A mixture's router and the permutation of its tokens in torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

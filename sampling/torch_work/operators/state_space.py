@@ -1,7 +1,5 @@
 """Mamba-2 in torch: the causal convolution, and the recurrence by chunks in plain products (Dao and Gu, arXiv 2405.21060, section 6)."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn import functional
 

@@ -1,7 +1,5 @@
 """Token embedding, cross-entropy and the choice of the next token in torch."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn import functional
 

@@ -1,7 +1,5 @@
 """Modules for the tests of bounds: files as a user writes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from predict.bounds.device import Device

@@ -1,7 +1,5 @@
 """Kernels: what joins, what stays on the chip, and the order of the three models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A file that cannot be read as a module: one line that names the operation and the line of the file."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The bounds of a step's operators: below what is predicted, worst first, in all that a rank runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict import one_batch, step_speed_of_light

@@ -1,7 +1,5 @@
 """A small run of two nodes of CPU ranks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`predict benchmark` and what rests on it, as their user runs them."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The calls of runs and searches, for the sampler."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

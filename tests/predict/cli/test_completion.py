@@ -1,7 +1,5 @@
 """Scripts of tab completion: every command with its options, in the words of each shell."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

@@ -1,7 +1,5 @@
 """`predict job`: phases of a batch that grows, what the answer says of saves and goodput, and faults of its options in one pass."""
 
-from __future__ import annotations
-
 from tests.predict.command import Command
 
 RUN = "configs/runs/llama3-70b-64xh100.yml"

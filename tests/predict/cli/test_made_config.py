@@ -1,7 +1,5 @@
 """`--model … --gpus …` in place of a config."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`predict memory`: what it prints, its JSON, its exit codes and its picture."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`predict schedule` as its user runs it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

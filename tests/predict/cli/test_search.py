@@ -1,7 +1,5 @@
 """The command `predict search`: its answer, its files, and what it says of bad input."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

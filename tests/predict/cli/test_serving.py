@@ -1,7 +1,5 @@
 """Commands on serving configs: what they print, draw and refuse."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`predict speed-of-light`: text, JSON and files of a module and of a step."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every command of the table: its help, the kinds of config that it takes, and what `predict --help` loads."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import subprocess

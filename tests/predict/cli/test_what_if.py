@@ -1,7 +1,5 @@
 """The commands of what-if and of other tools, as their user runs them."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Run configs with one fault each, and the key that is blamed for it, from the YAML file beside this one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -1,7 +1,5 @@
 """The rows of test_rules.py, from the YAML file beside this one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A config of any kind as a mapping in Python, and settings over each."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The schemas of configs say what a key holds by default, between which limits, and within which section."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, fields
 
 from predict.config.json_schema import json_schema

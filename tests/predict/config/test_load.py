@@ -1,7 +1,5 @@
 """A sound config becomes the run it describes, whichever of the accepted names it uses."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Rules of parallel plans: each is broken once, with its key blamed, and its legal neighbour passes."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

@@ -5,8 +5,6 @@ from the tool's own rules.
 Only settings are restated, never text. Where one differs from the file, `source` says so; what is made up here says that too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

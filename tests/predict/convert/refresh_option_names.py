@@ -3,8 +3,6 @@
 The fields of the classes below become the names of their sections, and those that are a Literal its values.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Other tools' files as run configs: what real files look like, what is left unread, and what is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

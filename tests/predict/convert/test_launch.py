@@ -1,7 +1,5 @@
 """Launch arguments of other tools: nothing of a run is dropped without a word, and reading them gives the same run."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import tomllib

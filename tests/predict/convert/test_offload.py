@@ -1,7 +1,5 @@
 """What the keys of other tools' files say of offloading, and of a base in few bits beside it."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict.convert.arguments import Arguments

@@ -1,7 +1,5 @@
 """Commands of shell scripts: what the script decides is followed, and nothing is run."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict.convert.shell import read_shell

@@ -1,7 +1,5 @@
 """Public files of other tools: each is read as counted by hand, or refused with the reason; none is accepted wrongly."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

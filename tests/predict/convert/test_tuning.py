@@ -1,7 +1,5 @@
 """Kinds of tuning as other tools state them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

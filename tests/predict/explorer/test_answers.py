@@ -1,7 +1,5 @@
 """The explorer of an RL config: its step under settings, faults by key, the best split, and the config written."""
 
-from __future__ import annotations
-
 import pytest
 
 import predict

@@ -1,7 +1,5 @@
 """The explorer answers its own page, says key by key what cannot be, and refuses everybody else."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator

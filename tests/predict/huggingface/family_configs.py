@@ -1,7 +1,5 @@
 """A small config of each model family, from the YAML file beside this one, and what is said of a wrong one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

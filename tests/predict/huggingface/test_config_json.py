@@ -1,7 +1,5 @@
 """Configs of models that are wrong or not modelled: each fault is reported with its place and fix."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Every architecture that is read: parameters as transformers counts them, and kinds of layers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The bytes that torch saves for backward, and the peaks of what lives in forward and backward."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable, Iterable

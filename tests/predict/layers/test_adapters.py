@@ -1,7 +1,5 @@
 """Adapters: their weights, what frozen weights leave out of a step, and what is held in memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Diffusion transformers (modulation.py, cross.py, patches.py) beside plain torch: DiT's block and Wan's, as their own code has them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Attention to fewer keys than all: those that an indexer picks (DeepSeek-V3.2), and those of a chunk (Llama 4)."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict.huggingface.config_json import load_model

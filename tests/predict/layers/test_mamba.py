@@ -1,7 +1,5 @@
 """Layers of hybrids: Mamba-2 and short convolutions (mamba.py, short_conv.py) beside transformers' own, and layers of one part."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

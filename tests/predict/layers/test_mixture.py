@@ -1,7 +1,5 @@
 """The kernels of a mixture as its framework runs them: which products, which passes beside them, and the buffers of its exchange."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 from random import Random

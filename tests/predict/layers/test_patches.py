@@ -1,7 +1,5 @@
 """Vision towers beside transformers' own modules: parameters, FLOPs, and the bytes that a trained one keeps."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Activations of dense layers against what torch saves for backward on transformers' own modules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Flux's blocks of two streams and of one (single.py, streams of attention and MLP) beside plain torch, as diffusers has them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

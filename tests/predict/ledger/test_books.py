@@ -1,7 +1,5 @@
 """The books of a step add up to its estimate by sums of their own, whatever the plan."""
 
-from __future__ import annotations
-
 from statistics import fmean
 
 import pytest

@@ -1,7 +1,5 @@
 """Each convention gives the FLOPs that its formula gives by hand, and refuses by name what it does not know."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings of a job are read from texts and mappings, and what is wrong is named."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict.ledger.job_settings import JobSettings, job_settings

@@ -1,7 +1,5 @@
 """Failures at a constant rate: identities of renewal processes, Erlang's formula, and draws beside the closed form."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from dataclasses import replace

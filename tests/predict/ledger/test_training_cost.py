@@ -1,7 +1,5 @@
 """The cost of a whole training follows from its step by arithmetic, and its inputs are read with their units."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A step by classes: the bars add up to it, and each may be shorter or longer than its median."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

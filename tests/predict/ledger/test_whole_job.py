@@ -1,7 +1,5 @@
 """A whole job: closed forms, what each setting does, and published jobs."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import astuple, replace
 from functools import cache

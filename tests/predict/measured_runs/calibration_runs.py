@@ -1,7 +1,5 @@
 """The run that tests of calibrations fit to, and its predicted step."""
 
-from __future__ import annotations
-
 from predict import estimate, load
 from predict.run.training_run import TrainingRun
 

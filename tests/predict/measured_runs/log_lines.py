@@ -1,7 +1,5 @@
 """Lines of logs as the sources write them that the modules of `predict.measured_runs.logs` name; seconds are those of the step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Configs inferred from logs and traces alone, and `predict import-config` of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Recorded jobs: what is kept, and the posterior of the next job's failures."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Judgements of a measured step: how likely a sound run is, and what is likely where it is slow."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the steps of a log show by themselves, on series made up for it."""
 
-from __future__ import annotations
-
 import math
 import random
 

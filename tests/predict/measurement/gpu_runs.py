@@ -1,7 +1,5 @@
 """Small runs of one GPU, which a CPU can train in its place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

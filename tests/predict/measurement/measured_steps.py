@@ -1,7 +1,5 @@
 """Measured steps of which a test states only what it needs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from predict.measurement.measurement import Measurement

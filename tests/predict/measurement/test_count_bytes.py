@@ -1,7 +1,5 @@
 """Benchmark mode of memory: what is counted is exact, repeats itself, and restores the peak that was measured."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

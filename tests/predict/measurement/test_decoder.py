@@ -1,7 +1,5 @@
 """The memory profile torch-eager against what a layer that `predict measure` trains keeps for its backward, to the byte."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

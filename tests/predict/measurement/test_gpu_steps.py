@@ -1,7 +1,5 @@
 """Steps fill a span of time and of count, by a clock that the test moves."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real RL step in plain torch, and its prediction beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

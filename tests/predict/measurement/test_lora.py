@@ -1,7 +1,5 @@
 """LoRA of a real step (lora.py): it starts from its base, and what it adds is the product of two small matrices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """Decoders of a real step that are not plain (mamba.py, decoder.py): what their tokens see."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Noise, median and rounds of a measurement."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict.measurement.measurement import pool

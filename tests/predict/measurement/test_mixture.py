@@ -1,7 +1,5 @@
 """The real mixture against the transformers library's, and its grouped products against one product after the other."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

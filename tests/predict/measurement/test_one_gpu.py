@@ -1,7 +1,5 @@
 """The worker of a GPU on a CPU in its place: it trains, in every form, and tells what it saw."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from types import SimpleNamespace

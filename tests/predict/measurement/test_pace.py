@@ -1,7 +1,5 @@
 """The pace of the machine beside a measured step, and the part of an error that it makes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

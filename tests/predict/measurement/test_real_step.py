@@ -1,7 +1,5 @@
 """A real measurement from launch to result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

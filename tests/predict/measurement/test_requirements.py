@@ -1,7 +1,5 @@
 """Which runs can be measured, on a CPU and on one GPU, what is reported of the others, and that this machine must have the GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Which processes and steps make a measurement noisy."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict.measurement.system_noise import StepUsage, Usage, others_shares, quiet_steps, usage_of, waited_share

@@ -1,7 +1,5 @@
 """Every parallelism trains the same model: losses, gradients and parameters agree with one process."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

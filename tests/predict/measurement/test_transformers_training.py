@@ -1,7 +1,5 @@
 """The real model against the transformers library's Llama: same weights, same logits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

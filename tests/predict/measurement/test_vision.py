@@ -1,7 +1,5 @@
 """A vision tower of a real step (vision.py): images in their places, and what each sees."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn.functional import scaled_dot_product_attention as attend
 

@@ -3,8 +3,6 @@
 torchrun … -m tests.predict.measurement.train_variants FOLDER
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Layers of shipped models whose activations are counted under any plan, framework and memory profile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from predict.memory.activations import Activations, layer_activations, unit_activations

@@ -1,7 +1,5 @@
 """The runs of Primus Projection's worked examples, and the components of a layer by name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Activations of every memory profile: which bytes each degree of parallelism divides, and that none rise."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Advice is computed: changes that fit, by their own step times, within the rules of a config."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Workspaces, what a step leaves behind, and tensors that only some settings bring, each by its known size."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The verdict: the device's capacity, the worst rank, and the direction in which each setting moves the estimate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 from statistics import NormalDist, fmean

@@ -1,7 +1,5 @@
 """The peak follows the schedule's own order: a replay, unit by unit, finds the same."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any

@@ -4,8 +4,6 @@ Source: Primus "Projection", sections Activation Memory, Full Layer Activation S
 Example Output.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Weights, gradients and optimizer state of a rank: the model's parameters, divided over ranks, times their bytes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

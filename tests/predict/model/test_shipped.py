@@ -1,7 +1,5 @@
 """The shipped models: each by the name of its repository, with the parameters that its card or its weights state."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Small spaces of many kinds, as questions of a search."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The order of the plans in an answer: by time, but for those at risk of not fitting."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keys that vary: how a sweep's values are written, what is refused, and the space around a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Differences of runs: they close, heading by heading and term by term."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

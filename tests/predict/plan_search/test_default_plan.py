@@ -1,7 +1,5 @@
 """The plan that is chosen for a model on some GPUs: the rule, word by word, and what it says where nothing fits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What rules out every plan of a search is named, with what mends it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

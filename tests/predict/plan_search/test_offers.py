@@ -1,7 +1,5 @@
 """Offers of machines: the cheapest that is done in time, and what a spot market costs."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Layouts and recomputed modules that are opened plan by plan: the answer is that of pricing every plan, and no floor lies above one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Batches on several processes and machines: the same answer, and a worker that is lost costs its batch only."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Search and sweep over RL steps."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The search gives the answer of pricing every legal plan, whatever the objective, and no floor lies above an estimate."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator, Mapping

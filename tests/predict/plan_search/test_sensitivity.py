@@ -1,7 +1,5 @@
 """Sensitivities: each is the prediction of the run with that one change, and better figures never cost."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

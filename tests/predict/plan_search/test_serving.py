@@ -1,7 +1,5 @@
 """Servers side by side: every row is the config's own answer, the best first, and a combination that cannot run keeps its reason."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Sweeps: each row is the run's own prediction, a combination that cannot run keeps its reason, and the long table adds up."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs that are partly unknown: the runs that they may be, and one answer for all of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

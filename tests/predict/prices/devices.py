@@ -1,7 +1,5 @@
 """Devices and clusters whose prices nobody sampled."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from predict.prices.collectives import collective_us

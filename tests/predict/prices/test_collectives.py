@@ -1,7 +1,5 @@
 """Analytic times of collectives: physical bounds, and the order of the algorithms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Factors on the times of single calls: what samples contain already is not put on them once more."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict.prices.conditions import EAGER_PASSES, conditions_of, months_to_settle

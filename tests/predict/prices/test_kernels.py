@@ -1,7 +1,5 @@
 """Priors of GPU kernels: their physics."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The error that a profile's validation runs showed, from the file that `predict validate` keeps."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

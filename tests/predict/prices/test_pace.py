@@ -1,7 +1,5 @@
 """What the facts of a profile about its machine's pace make of a step's interval, and of readings beside it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Constants read off published runs: within their bounds, used, and stated in words that a reader outside of the tables knows."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from typing import Any

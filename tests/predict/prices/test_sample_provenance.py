@@ -1,7 +1,5 @@
 """Whose rows an answer rests on: said first, in text and in JSON, and never called measured where they are another CPU's."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

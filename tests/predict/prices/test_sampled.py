@@ -1,7 +1,5 @@
 """Attention by a kernel that a framework names: sampled by the software's own choice, priced from the kernel that ran."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache

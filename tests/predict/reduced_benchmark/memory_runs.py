@@ -1,7 +1,5 @@
 """Tiny runs to count the memory of, and the benchmark of one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

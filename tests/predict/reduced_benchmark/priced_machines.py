@@ -1,7 +1,5 @@
 """Machines whose every time is a price: what a benchmark measures on one, and what a run really takes there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Benchmarks on disk: what is written is read again, and what is damaged or of another run is refused with its place."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A peak restored from a memory benchmark: at its own plan the measured one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A run reduced to few GPUs and restored: exact on machines without noise, however slow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A measured run in a terminal, on a CPU and on a GPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from predict.measurement.measurement import DeviceRecord, pool

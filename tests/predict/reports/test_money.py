@@ -1,7 +1,5 @@
 """Money for a reader."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

@@ -1,7 +1,5 @@
 """The timeline in a terminal: rows, marks, numbers, widths, with and without colour."""
 
-from __future__ import annotations
-
 import io
 import itertools
 

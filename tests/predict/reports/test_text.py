@@ -1,7 +1,5 @@
 """Lines that all reports share: what a prediction rests on, and names from files, which are text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small RL config and its steps."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The books of an RL step: parts add up to phases, and phases to the step."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """RL configs and verl's names; what is said of wrong settings is among the kept answers."""
 
-from __future__ import annotations
-
 from math import log
 from pathlib import Path
 

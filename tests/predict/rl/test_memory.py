@@ -1,7 +1,5 @@
 """Memory of an RL step: engine beside trainer, and what offload moves."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """Steps of reinforcement learning: closed forms, what each setting moves, and how phases add up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

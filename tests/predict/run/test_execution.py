@@ -1,7 +1,5 @@
 """Settings of a framework that stand for another one by the device."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict.run.execution import CUDNN_IN_TORCH, Execution

@@ -1,7 +1,5 @@
 """The files of frameworks: one like another, and what is wrong with a file."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Real batches: lengths of a distribution, the rows that hold them, and what they change in time, memory and MFU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

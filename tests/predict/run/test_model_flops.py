@@ -1,7 +1,5 @@
 """Model FLOPs per token equal closed forms."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from predict.huggingface.config_json import load_model

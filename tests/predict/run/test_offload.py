@@ -1,7 +1,5 @@
 """Offloading: what a GPU no longer holds, what its host holds instead, and what moving it takes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The stages of each pipeline rank: every layer once, in its place, with its kind and the ends of the model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

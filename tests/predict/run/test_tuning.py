@@ -1,7 +1,5 @@
 """Tuning: passes beside the one that trains, the models that they hold, and heads of one number."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Orders compared action by action."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from predict.schedules.engine.order import Order

@@ -1,7 +1,5 @@
 """Our bubble rates with the profiled times of the zero-bubble paper."""
 
-from __future__ import annotations
-
 from predict.schedules import registry
 from predict.schedules.engine.timing import ChunkTimes, simulate
 

@@ -1,7 +1,5 @@
 """The engine against a simulation of events on random orders and times, and against the laws of time."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Closed forms of schedules, and what solved ones keep."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

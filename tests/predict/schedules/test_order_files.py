@@ -1,7 +1,5 @@
 """Orders to files and back: torch's CSV, read by torch itself, and JSON."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small servers and step tables for tests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Batches of every kind that a step model answers."""
 
-from __future__ import annotations
-
 from predict.serving.batch import Chunk, StepBatch
 
 

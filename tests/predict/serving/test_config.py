@@ -1,7 +1,5 @@
 """Serving configs: positions of a model and pools; what is said of wrong settings is among the kept answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

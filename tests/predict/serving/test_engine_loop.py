@@ -1,7 +1,5 @@
 """The engine's loop against traces worked out by hand, and what holds of every trace."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

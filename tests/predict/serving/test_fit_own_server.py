@@ -1,7 +1,5 @@
 """Coefficients fitted to the requests that one server answered: read, fitted, and distinguished from tables of many servers."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Many engines under one load: the events between them by hand, and what holds of every load."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """Weights and caches in fewer bits: bytes, rates, refusals, and what checkpoints state of themselves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

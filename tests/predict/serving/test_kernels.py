@@ -1,7 +1,5 @@
 """Experts over many GPUs of a server: exchanges by DeepEP, two batches that hide them, copies of busy experts."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """Servers under loads: configs, capacity, and what moves the latencies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Questions on a server that is to be set up: the rate that keeps objectives, and what tokens cost."""
 
-from __future__ import annotations
-
 from math import inf
 
 import numpy as np

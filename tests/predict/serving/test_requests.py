@@ -1,7 +1,5 @@
 """Requests of a file in place of a load."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

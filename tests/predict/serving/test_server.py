@@ -1,7 +1,5 @@
 """Limits of an engine: the host's launches, links between nodes, its share of the memory, and whether it preempts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The engine's loop as machine code answers as it does in Python: in a file of its own, so that only one process compiles it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

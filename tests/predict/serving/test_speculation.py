@@ -1,7 +1,5 @@
 """Speculative decoding: tokens are conserved, nothing accepted is never faster than no drafts, and more accepted is never slower."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

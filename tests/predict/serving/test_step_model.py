@@ -1,7 +1,5 @@
 """Models of a step: the published formula by hand, its mended faults, and what holds of all of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Steps far beyond the first contexts of the table: windows end what is read, and the scheduler's loop agrees with the table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

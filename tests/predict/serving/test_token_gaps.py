@@ -1,7 +1,5 @@
 """Times between the tokens of answers: bins, percentiles, and what the engine's loop counts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

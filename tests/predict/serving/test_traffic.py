@@ -1,7 +1,5 @@
 """Lengths of requests drawn from distributions, the same as those of RL steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,8 +1,6 @@
 """The breakdown of a step held against times that are summed another way, from the timeline's actions and the ranks' ends, and the lines of
 its ledger against what the hardware allows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """Runs of a small model on a few cores, and their prediction by a cost model without noise."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

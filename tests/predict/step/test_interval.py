@@ -1,7 +1,5 @@
 """The 90 % interval of a step: about its median, and the wider the less is known of such runs."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

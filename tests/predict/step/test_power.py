@@ -1,7 +1,5 @@
 """Power of a step by what the board does, and what a power limit costs."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Composition: conservation and closed forms, under a cost model without noise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The host's launch floor of a layer: the run's setting, the sampled one of dense layers, and a mixture's own launches."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Runs under every schedule: several chunks per rank, parted backwards, two copies of the model, the best of all."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

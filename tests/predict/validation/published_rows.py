@@ -1,7 +1,5 @@
 """Rows of tables of published runs for tests, by the columns of rows.csv: a dense run that is complete, a mixture that leaves much open …"""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from pathlib import Path

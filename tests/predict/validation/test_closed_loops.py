@@ -1,7 +1,5 @@
 """Closed loops made by known coefficients: read, predicted, and distinguished where light would not be fast enough."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs of this machine, predicted and measured: noise is reported and not kept, an interrupted validation goes on."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

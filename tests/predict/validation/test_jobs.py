@@ -1,7 +1,5 @@
 """Published jobs: the table that ships is predicted whole, and its figures are those of their sources."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path

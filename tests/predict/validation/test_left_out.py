@@ -1,7 +1,5 @@
 """Constants read off published runs, judged on sources left out."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

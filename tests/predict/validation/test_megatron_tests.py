@@ -1,7 +1,5 @@
 """Measured memory of Megatron-LM's functional tests: what a row is read as, and how state and peak are compared."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict.layers.latent import LatentAttention

@@ -1,7 +1,5 @@
 """The published runs that stand beside a run: of its device, the nearest in kind first."""
 
-from __future__ import annotations
-
 import pytest
 
 import predict

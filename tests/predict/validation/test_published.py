@@ -1,7 +1,5 @@
 """Published runs held against predictions: what a row may say, what it is translated to, how errors are stated."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

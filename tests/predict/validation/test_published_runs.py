@@ -1,7 +1,5 @@
 """Rows of published tables become runs: chunks, kernels and mixtures as stated, else as their frameworks do by default."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

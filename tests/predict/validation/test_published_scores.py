@@ -1,7 +1,5 @@
 """Errors of published runs summed up: repeats counted once, classes, and the rule of a constant MFU beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

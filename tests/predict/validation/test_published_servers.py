@@ -1,7 +1,5 @@
 """Published figures of servers: each within its predicted interval, or explained in its row."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The order of measured plans judged: agreement, launches, feasibility, and what needs no prediction beside it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Published, tuned plans beside what a search finds for the same job: the rows that count, and gains as errors of the model."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Published RL steps: rows that become configs, rows that are refused, and the figures over them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Serving runs made by known coefficients: read, predicted, and their coefficients found again."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

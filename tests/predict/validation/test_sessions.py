@@ -1,7 +1,5 @@
 """Real steps that a GPU session brought home, beside their predictions, on a machine without a GPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`predict.validate`: one function for every source of measurements."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

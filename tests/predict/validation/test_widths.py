@@ -1,7 +1,5 @@
 """Widths learnt from published runs."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs of shipped models under any plan, each on as many GPUs as the plan has ranks, at prices that nobody sampled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Blocks that runs share are those that each would make alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Layers under every parallelism: ranks together do the model's FLOPs once, and exchange what the papers say they do."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Weights that ranks hold, and what they do with their gradients once a step: reduce, clip, update, share out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

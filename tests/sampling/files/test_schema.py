@@ -1,7 +1,5 @@
 """Files checked against the dataclass that declares their keys."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

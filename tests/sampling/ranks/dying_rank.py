@@ -3,8 +3,6 @@
 … dying_rank.py VICTIM JOB.json
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

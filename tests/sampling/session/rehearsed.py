@@ -1,7 +1,5 @@
 """Rehearsals of GPU sessions that can be killed, for the tests of this folder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The level of a noisy series."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

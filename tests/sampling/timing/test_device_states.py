@@ -1,7 +1,5 @@
 """Burst and sustained timing on a device whose clock falls while it works and recovers while it rests."""
 
-from __future__ import annotations
-
 import random
 import statistics
 from collections.abc import Callable

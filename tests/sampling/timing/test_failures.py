@@ -1,7 +1,5 @@
 """Calls that a device cannot run: left out with a note, on all ranks or on none, and sampling goes on."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace

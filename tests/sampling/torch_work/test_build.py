@@ -1,7 +1,5 @@
 """Finding the function that builds a call in torch."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Encoders: BERT and ModernBERT beside transformers' own modules, to the parameter, the FLOP and the byte."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """T5 and Whisper beside transformers' own modules, to the parameter, the FLOP and the byte; what runs of them need, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

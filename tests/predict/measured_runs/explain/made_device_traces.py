@@ -1,7 +1,5 @@
 """A small made trace of a data-parallel step on two GPUs, and edits of traces by which a fault comes into them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any

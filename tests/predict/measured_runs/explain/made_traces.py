@@ -1,7 +1,5 @@
 """Small traces of a data-parallel step, laid out from its own prediction, into which a fault can be put."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

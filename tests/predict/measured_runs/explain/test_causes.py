@@ -1,7 +1,5 @@
 """The first cause of made GPU traces into which a fault was edited, and controls that accuse nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A prediction beside traces: made ones with a fault in them, and one that torch's profiler recorded here."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

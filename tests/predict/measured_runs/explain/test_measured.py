@@ -1,7 +1,5 @@
 """The ledger of any small trace adds up to its step, with and without the profiler's cost."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import replace
 from pathlib import Path

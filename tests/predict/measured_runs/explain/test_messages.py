@@ -1,7 +1,5 @@
 """Messages of a trace by their kinds and groups."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict.measured_runs.explain.messages import heading_of_message, kind_of

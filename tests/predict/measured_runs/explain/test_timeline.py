@@ -1,7 +1,5 @@
 """Steps of a trace on a device."""
 
-from __future__ import annotations
-
 from predict.measured_runs.explain.timeline import Steps, Window, device_windows
 from sampling.importers.torch_trace.events import Kernel
 

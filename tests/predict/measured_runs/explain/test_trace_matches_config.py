@@ -1,7 +1,5 @@
 """Traces of another schedule, or of ranks that were not recorded together, are refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

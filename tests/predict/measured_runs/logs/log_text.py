@@ -1,7 +1,5 @@
 """A log read from its text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from predict.measured_runs.logs import read_log, read_served_log

@@ -1,7 +1,5 @@
 """Histories of W&B and scalars of TensorBoard."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

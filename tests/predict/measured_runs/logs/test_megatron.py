@@ -1,7 +1,5 @@
 """The arguments that Megatron prints before it trains."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.predict.measured_runs.log_lines import megatron

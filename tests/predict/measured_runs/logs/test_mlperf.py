@@ -1,7 +1,5 @@
 """Logs of MLPerf: a time per step, per block or a rate, and what is said of the run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

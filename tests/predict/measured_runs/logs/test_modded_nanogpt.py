@@ -1,7 +1,5 @@
 """Logs of modded-nanogpt: the mean of a stretch of steps, and the sizes in the code that the log carries."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.predict.measured_runs.logs.log_text import log, steps_us

@@ -1,7 +1,5 @@
 """Logs of nanochat."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

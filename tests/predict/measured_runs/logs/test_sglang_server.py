@@ -1,7 +1,5 @@
 """Logs of SGLang's server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.predict.measured_runs.logs.log_text import served

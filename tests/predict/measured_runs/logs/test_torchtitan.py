@@ -1,7 +1,5 @@
 """The lines that torchtitan writes before its first step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """transformers' trainer_state.json."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The step time that TRL's GRPO logs itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.predict.measured_runs.logs.log_text import log, steps_us

@@ -1,7 +1,5 @@
 """Logs of vLLM's server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A made trace replayed as itself and under other plans."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Traces of Nsight Systems, made as nsys exports them."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing

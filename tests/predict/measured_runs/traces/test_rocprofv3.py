@@ -1,7 +1,5 @@
 """Traces of rocprofv3, made as it writes them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

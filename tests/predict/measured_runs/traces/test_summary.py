@@ -1,7 +1,5 @@
 """What a trace alone shows: busy and idle time, classes of kernels, and whether launches bound it."""
 
-from __future__ import annotations
-
 import pytest
 
 from predict.measured_runs.explain.naming import class_of

@@ -1,7 +1,5 @@
 """The served model: what is batched, chunked, cached and preempted generates what each request does alone."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Serving configs served for real: what is refused, and one small load from the config to its figures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

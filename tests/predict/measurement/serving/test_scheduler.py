@@ -1,7 +1,5 @@
 """The real server's scheduler beside the simulated loop: two programs of the same rules, which must admit alike."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

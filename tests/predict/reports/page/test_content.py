@@ -1,7 +1,5 @@
 """What a page shows adds up to the prediction, and is text whatever a config calls itself."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

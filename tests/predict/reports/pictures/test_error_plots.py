@@ -1,7 +1,5 @@
 """The plots of errors: every configuration has a mark in each, medians are drawn, and other answers have none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

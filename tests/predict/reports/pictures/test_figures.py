@@ -1,7 +1,5 @@
 """The figures of a config have a mark for each of its figures, and are refused with a word where they cannot be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The picture of memory over a step: its title, its areas, and that it stays small without losing its peak."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The timeline as a picture: what is in it, that it is always the same, and that a large one stays moderate."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The steady state of a timeline: its period, how often it repeats, and what has none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Chakra traces, read back by a reader typed from the published schema: nodes wait for earlier ones, and messages meet."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A step's Chrome trace has every action, whose operators and waits add up to it, on streams whose slices follow each other."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

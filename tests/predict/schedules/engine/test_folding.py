@@ -1,7 +1,5 @@
 """A folded order is the builder's own, and its times are those of every action played, for all schedules that repeat themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The compiled loops come to the same as Python's, and only come in once there is enough to do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

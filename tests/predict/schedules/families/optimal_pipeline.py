@@ -1,7 +1,5 @@
 """The shortest possible zero-bubble step, proved by a constraint solver: for small cases only."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 `python tests/predict/schedules/families/test_zb_auto.py` tells how far above it is on many cases.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 

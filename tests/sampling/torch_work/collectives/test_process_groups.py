@@ -1,7 +1,5 @@
 """Ranks on several GPUs, with torch's calls to the devices and to the network written down in their place."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -4,7 +4,7 @@ import argparse
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -212,23 +212,15 @@ def _check_results(options: argparse.Namespace) -> None:
 
 def _search_options(options: argparse.Namespace, *, step_model: str) -> SearchOptions:
     """The options of the search; UserError with every one that cannot be."""
-    chosen = {name: getattr(options, name) for name in ("max_memory", "backend")}
+    chosen = {each.name: getattr(options, each.name, None) for each in fields(SearchOptions)}
     return SearchOptions(
-        **{name: value for name, value in chosen.items() if value is not None},
-        objective=options.objective,
-        top=options.top,
-        max_gpus=options.max_gpus,
-        min_interval_overlap=options.min_interval_overlap,
-        clusters=tuple(options.cluster),
-        tokens=options.tokens,
-        price=options.price,
-        slo=tuple(options.slo),
-        model=step_model,
-        coefficients=options.coefficients,
-        front=options.pareto is not None,
-        save=options.save,
-        jobs=options.jobs,
-        address=options.address,
+        **{name: value for name, value in chosen.items() if value is not None}
+        | {
+            "clusters": tuple(options.cluster),
+            "slo": tuple(options.slo),
+            "model": step_model,
+            "front": options.pareto is not None,
+        },
     )
 
 

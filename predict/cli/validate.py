@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from predict.reports.validation_here import measured_rl_text, own_loads_text, va
 from predict.step.prediction import Prediction
 from predict.validation.here import notes_on
 from predict.validation.published import configurations
-from predict.validation.sources import validate
+from predict.validation.sources import ValidationOptions, validate
 from regressors.accuracy.report import as_text as samples_text
 from sampling.command_line import log
 from sampling.errors import UserError
@@ -133,21 +134,10 @@ def _add_truth(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     if options.plot is not None:
         _require_plot(options)
+    given = {each.name: getattr(options, each.name) for each in fields(ValidationOptions) if each.name != "check"}
     found = validate(
         *options.what,
-        overrides=options.overrides,
-        truth=options.truth,
-        model=options.model,
-        coefficients=options.coefficients,
-        profile=options.profile,
-        calibrate_on=options.calibrate_on,
-        calibration=options.calibration,
-        widths=options.widths,
-        leave_out=options.leave_out,
-        measurements=options.measurements,
-        rounds=options.rounds,
-        keep=options.keep,
-        save=options.save,
+        **given,
         check=(lambda predictions: cli.check_fit(options, _misfits(predictions))) if options.check else None,
         report=log,
     )

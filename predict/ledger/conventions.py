@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from predict.huggingface.config_json import load_model
@@ -280,7 +280,7 @@ def exact_of(spec: ModelSpec, sequences: Sequences, *, mtp: bool) -> float:
     return 3.0 * sum(part.forward for part in forward_parts(spec, sequences, mtp=mtp))
 
 
-def hfu(config: Mapping[str, Any], lengths: Sequence[int], *, recompute: str = "none", mtp: bool = False) -> float:
+def hfu(config: Mapping[str, Any], lengths: Sequence[int], *, recompute: str = "none") -> float:
     """`exact` plus the forward work that recomputation repeats: of every layer (`full`), or of attention's core (`selective`,
     Korthikanti et al., arXiv 2205.05198). The head is never repeated, nor are the scores that a flash-attention kernel rebuilds in
     its backward. Raises ConfigError for any other `recompute`, and as `exact` does.
@@ -289,20 +289,13 @@ def hfu(config: Mapping[str, Any], lengths: Sequence[int], *, recompute: str = "
         known = f"is not one of {', '.join(RECOMPUTED)}{did_you_mean(recompute, RECOMPUTED)}"
         raise config_error([Fault(path="recompute", problem=f"{shown(recompute)} {known}")], {"": "plan"})
     spec, sequences = read_spec(config, lengths, convention="HFU"), sequences_of(lengths)
-    required = exact_of(spec, sequences, mtp=mtp)
+    required = exact_of(spec, sequences, mtp=False)
     if recompute == "none":
         return required
     layers = forward_parts(spec, sequences, mtp=False)
-    if mtp:
-        layers += forward_parts(_further_layers(spec), sequences, mtp=False)
     return required + sum(
         part.forward for part in layers if (part.part not in ENDS if recompute == "full" else part.part in CORES)
     )
-
-
-def _further_layers(spec: ModelSpec) -> ModelSpec:
-    """A model of the layers of multi-token prediction alone."""
-    return replace(spec, layers=spec.mtp_layers, layer_kinds=(spec.mtp_kind,) * spec.mtp_layers)
 
 
 # PaLM's convention (Chowdhery et al., arXiv 2204.02311, appendix B): 6N FLOPs per token, and attention.

@@ -160,7 +160,7 @@ def _of_block(block: PricedBlock, prices: Prices) -> Iterator[tuple[str, CallKin
     for each in block.overlapped:
         whole_us = total_us(each.communication)
         for unit in each.communication:
-            yield class_of(each.heading), *_change(unit, each.exposed_us / whole_us if whole_us else 0.0)
+            yield class_of(each.of.heading), *_change(unit, each.exposed_us / whole_us if whole_us else 0.0)
     if block.floor:
         bounds = (block.floor.low_us, block.floor.high_us)
         synchronous = block.block.synchronous

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from predict.interval import Interval, width_of_call
@@ -148,19 +148,8 @@ def is_of_products(call: Call) -> bool:
 
 
 def conditions_of(gpu: Gpu, execution: Execution) -> Conditions:
-    return Conditions(
-        gpu=gpu,
-        clocks=execution.clocks,
-        elementwise=execution.elementwise,
-        fuse_rms_norm=execution.fuse_rms_norm,
-        fuse_loss=execution.fuse_loss,
-        fp8_recipe=execution.fp8_recipe,
-        product_time=execution.product_time,
-        memory_time=execution.memory_time,
-        in_node_time=execution.in_node_time,
-        between_nodes_time=execution.between_nodes_time,
-        stack=execution.stack,
-    )
+    names = [each.name for each in fields(Conditions) if hasattr(execution, each.name)]
+    return Conditions(gpu=gpu, **{name: getattr(execution, name) for name in names})
 
 
 def months_to_settle(architecture: str, stack: str) -> float:

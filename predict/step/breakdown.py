@@ -161,7 +161,7 @@ def _exposed(priced: PricedOverlap, overlapped: OverlappedCommunication) -> Iter
     share = priced.exposed_us / whole_us if whole_us else 0.0
     for unit, message in zip(priced.communication, overlapped.communication, strict=True):
         group = message.group if isinstance(message, Message) else ""
-        yield item_of(unit, priced.heading, share * unit.total_us, group=group, beside=True)
+        yield item_of(unit, overlapped.heading, share * unit.total_us, group=group, beside=True)
 
 
 P2P, DP, BUBBLE, OPTIMIZER = "p2p", "dp_exposed", "pp_bubble", "optimizer"

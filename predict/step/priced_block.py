@@ -122,13 +122,9 @@ Value = Callable[[Units], Floats]
 class PricedOverlap:
     """Communication and the work that may hide it."""
 
-    heading: str
+    of: OverlappedCommunication
     communication: Units
     work: Units
-    share: float
-    most: float
-    ahead: bool
-    shares_with: tuple[int, ...]
     contention_slowdown: float
     exposed_time: float
     exposed_us: float = 0.0
@@ -145,7 +141,7 @@ class PricedOverlap:
             communication_us,
             hidden_us,
             contention_slowdown=self.contention_slowdown,
-            exposed_time=self.exposed_time if self.share else 1.0,
+            exposed_time=self.exposed_time if self.of.share else 1.0,
         )
 
 
@@ -160,15 +156,15 @@ def exposures_us(overlapped: Sequence[PricedOverlap], times_us: Sequence[tuple[T
     exposed: dict[int, Time] = {}
     for place in sorted(range(len(overlapped)), key=lambda place: len(overlapped[place].work)):
         each, (communication_us, work_us) = overlapped[place], times_us[place]
-        if each.ahead and each.share:
+        if each.of.ahead and each.of.share:
             links = each.links
             elsewhere = [other for other in exposed if links.isdisjoint(overlapped[other].links)]
             taken_us = sum(hidden[other] for other in exposed if other not in elsewhere)
             room_us = work_us - taken_us + sum(exposed[other] for other in elsewhere)
         else:
-            taken_us = sum(hidden[other] for other in each.shares_with if other in hidden)
-            room_us = least(work_us * each.share, work_us - taken_us)
-        hidden[place] = least(communication_us * each.most, room_us)
+            taken_us = sum(hidden[other] for other in each.of.shares_with if other in hidden)
+            room_us = least(work_us * each.of.share, work_us - taken_us)
+        hidden[place] = least(communication_us * each.of.most, room_us)
         exposed[place] = each.exposed(communication_us, hidden[place])
     return [exposed[place] for place in range(len(overlapped))]
 
@@ -303,13 +299,9 @@ class BlockPrices:
     def _overlap(self, each: OverlappedCommunication) -> PricedOverlap:
         communication = self.prices.priced(each.communication)
         return PricedOverlap(
-            heading=each.heading,
+            of=each,
             communication=communication,
             work=self.prices.priced(each.work),
-            share=each.share,
-            most=each.most,
-            ahead=each.ahead,
-            shares_with=each.shares_with,
             contention_slowdown=self.contention.slowdown(
                 each.heading, ((unit.call, unit.total_us) for unit in communication)
             ),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from predict.prices.conditions import CONTENTION_SLOWDOWN
 from predict.prices.open import SpeedOfLight
 from predict.prices.price_list import Priced, PriceList
-from predict.rank.blocks import single
+from predict.rank.blocks import OverlappedCommunication, single
 from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.costs import ChunkTimes
@@ -137,9 +137,14 @@ def overlap(ranks_per_node: int = IN_NODE, *, calls: int = 1, **given: Any) -> P
     """Communication of a group of 8 behind `calls` calls, whose times the test states."""
     message = AllGather(size_bytes=1, ranks=8, ranks_per_node=ranks_per_node)
     unit = Priced(call=message, phase="forward", count=1.0, time=floor_of(1.0))
-    plain: dict[str, Any] = {"share": 1.0, "most": 1.0, "ahead": False, "shares_with": (), "exposed_time": 1.0}
-    plain["contention_slowdown"] = CONTENTION_SLOWDOWN
-    return PricedOverlap(heading="tp", communication=(unit,), work=(unit,) * calls, **(plain | given))
+    slowdown, exposed_time = given.pop("contention_slowdown", CONTENTION_SLOWDOWN), given.pop("exposed_time", 1.0)
+    return PricedOverlap(
+        of=OverlappedCommunication(heading="tp", communication=(), **{"share": 1.0, **given}),
+        communication=(unit,),
+        work=(unit,) * calls,
+        contention_slowdown=slowdown,
+        exposed_time=exposed_time,
+    )
 
 
 def alone_us(communication_us: Any, work_us: Any, **given: Any) -> Any:

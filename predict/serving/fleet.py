@@ -14,9 +14,7 @@ from predict.serving import (
     engine_loop,
     engine_state,
     fleet_loop,
-    fleet_routing,
     fleet_state,
-    fleet_upkeep,
     token_gaps,
 )
 from predict.serving.kv_cache import BlockPool, kept_bytes
@@ -231,9 +229,7 @@ def _compiled_play() -> Any:
         block_cache,
         engine_loop,
         engine_state,
-        fleet_routing,
         fleet_state,
-        fleet_upkeep,
         token_gaps,
         helpers=(*engine_loop.HELPERS, *fleet_loop.FLEET_HELPERS),
     )

@@ -16,14 +16,7 @@ from regressors.dataset.pace_facts import RULE
 from regressors.dataset.training_data import TrainingData, load_profile
 from regressors.fitting.fit import fit_operator
 from regressors.fitting.selection import ALONE
-from regressors.fitting.settings_search import (
-    CACHE_FILE,
-    Best,
-    Outcomes,
-    SettingsSearch,
-    read_outcomes,
-    write_outcomes,
-)
+from regressors.fitting.settings_search import CACHE_FILE, Best, Outcomes, SettingsSearch, read_outcomes, write_outcomes
 from regressors.models.candidates import CANDIDATES
 from sampling.errors import ConfigError
 from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place, write_atomically

@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.convert.megatron_script import read_mapping
-from predict.convert.shell import (
-    FORCE_TORCHRUN,
-    LAUNCH_BLOCKING,
-    NODES,
-    PROCESSES,
-    VISIBLE_DEVICES,
-    Script,
-    read_shell,
-)
+from predict.convert.shell import FORCE_TORCHRUN, LAUNCH_BLOCKING, NODES, PROCESSES, VISIBLE_DEVICES, Script, read_shell
 from predict.convert.shell_words import arguments_in
 from predict.convert.tool import Source, flat
 from predict.convert.tools import tool_of, tools

@@ -6,15 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from predict.layers.attention import (
-    CORE,
-    Heads,
-    core_saved,
-    heads_on_rank,
-    normed_heads,
-    projection,
-    unfused_calls,
-)
+from predict.layers.attention import CORE, Heads, core_saved, heads_on_rank, normed_heads, projection, unfused_calls
 from predict.layers.norms import norm_bytes, normed_input
 from predict.layers.part import Mixer
 from predict.layers.saved_tensors import Saved, SavedTensors, Sizes

@@ -8,15 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from predict.serving import (
-    batch,
-    block_cache,
-    engine_loop,
-    engine_state,
-    fleet_loop,
-    fleet_state,
-    token_gaps,
-)
+from predict.serving import batch, block_cache, engine_loop, engine_state, fleet_loop, token_gaps
 from predict.serving.kv_cache import BlockPool, kept_bytes
 from predict.serving.server import EngineSettings, Server
 from predict.serving.simulate import AT_ONCE, FleetUse, Served, require_room, rules_of, segments_of, state_of, table_of
@@ -30,7 +22,7 @@ from sampling.units import GIB, SECOND_US
 
 Router = Literal["round_robin", "least_load", "power_of_two", "prefix"]
 ROUTERS: tuple[Router, ...] = ("round_robin", "least_load", "power_of_two", "prefix")
-"""In the order of fleet_state's numbers."""
+"""In the order of fleet_loop's numbers."""
 CHECK_S = 5.0
 """Seconds between two looks of the autoscaler at the load."""
 DRAWS = 4096
@@ -180,7 +172,7 @@ def serve_fleet(
     fleet, policy = _fleet(settings, pool_of, traffic, len(whole), as_form), _policy(settings, traffic)
     play = _compiled_play() if machine_code else fleet_loop.play_fleet
     end_us = play(
-        fleet_state.Simulation(
+        fleet_loop.Simulation(
             requests=requests,
             rules=(rules[0], rules[-1]),
             levels=levels,
@@ -229,7 +221,6 @@ def _compiled_play() -> Any:
         block_cache,
         engine_loop,
         engine_state,
-        fleet_state,
         token_gaps,
         helpers=(*engine_loop.HELPERS, *fleet_loop.FLEET_HELPERS),
     )
@@ -305,7 +296,7 @@ class _Nodes:
         return engine_state.Levels(*map(as_form, columns))
 
 
-def _fleet(settings: FleetSettings, pool_of: Ints, traffic: Traffic, requests: int, as_form: Any) -> fleet_state.Fleet:
+def _fleet(settings: FleetSettings, pool_of: Ints, traffic: Traffic, requests: int, as_form: Any) -> fleet_loop.Fleet:
     engines = len(pool_of)
     scales = settings.most_replicas > 0
     at_start = np.arange(engines) < settings.replicas if scales else np.ones(engines, dtype=bool)
@@ -314,9 +305,9 @@ def _fleet(settings: FleetSettings, pool_of: Ints, traffic: Traffic, requests: i
     def zeros(size: int) -> Any:
         return as_form(np.zeros(size, dtype=np.int64))
 
-    return fleet_state.Fleet(
+    return fleet_loop.Fleet(
         pool=as_form(pool_of),
-        status=as_form(np.where(at_start, fleet_state.SERVING, fleet_state.OFF)),
+        status=as_form(np.where(at_start, fleet_loop.SERVING, fleet_loop.OFF)),
         ready=as_form(np.zeros(engines)),
         since=as_form(np.zeros(engines)),
         up_us=as_form(np.zeros(engines)),
@@ -330,13 +321,13 @@ def _fleet(settings: FleetSettings, pool_of: Ints, traffic: Traffic, requests: i
         failures=as_form(np.array(sorted(settings.failures_s)) * SECOND_US),
         after=as_form(np.full(len(traffic), -1) if traffic.after is None else traffic.after),
         pause=as_form(np.zeros(len(traffic)) if traffic.pause_us is None else traffic.pause_us),
-        numbers=zeros(fleet_state.FLEET_NUMBERS),
+        numbers=zeros(fleet_loop.FLEET_NUMBERS),
     )
 
 
-def _policy(settings: FleetSettings, traffic: Traffic) -> fleet_state.Policy:
+def _policy(settings: FleetSettings, traffic: Traffic) -> fleet_loop.Policy:
     external = len(traffic) if traffic.after is None else int(np.isfinite(traffic.arrival_us).sum())
-    return fleet_state.Policy(
+    return fleet_loop.Policy(
         router=ROUTERS.index(settings.router),
         requests=len(traffic),
         external=external,
@@ -352,7 +343,7 @@ def _served(
     traffic: Traffic,
     state: engine_state.State,
     record: engine_state.Record,
-    fleet: fleet_state.Fleet,
+    fleet: fleet_loop.Fleet,
     pools: Sequence[Pool],
     ways: Ways,
     end_us: float,
@@ -364,7 +355,7 @@ def _served(
     start, first, last = (np.asarray(times) for times in (record.start_us, record.first_us, record.last_us))
     totals, numbers = np.asarray(record.totals), np.asarray(state.numbers)
     pool_of, status = np.asarray(fleet.pool), np.asarray(fleet.status)
-    up_us = np.asarray(fleet.up_us) + np.where(status == fleet_state.OFF, 0.0, end_us - np.asarray(fleet.since))
+    up_us = np.asarray(fleet.up_us) + np.where(status == fleet_loop.OFF, 0.0, end_us - np.asarray(fleet.since))
     busy_us = totals[:, engine_state.BUSY_US]
     answers = pool_of == len(pools) - 1
     steps_us = float(busy_us[answers].sum())
@@ -393,8 +384,8 @@ def _served(
                 for place in range(len(pools))
             ),
             brought_tokens=dict(zip(ways.names, map(float, brought), strict=True)),
-            lost=int(fleet.numbers[fleet_state.LOST]),
-            started=int(fleet.numbers[fleet_state.STARTED]),
-            most_up=int(fleet.numbers[fleet_state.MOST_UP]) or len(pool_of),
+            lost=int(fleet.numbers[fleet_loop.LOST]),
+            started=int(fleet.numbers[fleet_loop.STARTED]),
+            most_up=int(fleet.numbers[fleet_loop.MOST_UP]) or len(pool_of),
         ),
     )

@@ -16,14 +16,7 @@ from predict.serving.stages import Stage, read_stages
 from predict.truth_table import columns_of, read_declared
 from predict.validation.closed_loops import closed_loop_json, compared_loops, read_closed_loops
 from predict.validation.compared import Compared, Refused, Scores, grouped, scores
-from predict.validation.serving import (
-    FIGURES,
-    ComparedStage,
-    ServingComparison,
-    Transfer,
-    replayed,
-    transferred,
-)
+from predict.validation.serving import FIGURES, ComparedStage, ServingComparison, Transfer, replayed, transferred
 from sampling.files.disk import is_missing
 from sampling.files.schema import Key
 from sampling.progress import progress_display

@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from sampling.arithmetic.operator import (
-    BY_ANALOGY,
-    FORWARD_BACKWARD,
-    ONE_STACK,
-    BandwidthShare,
-    Operator,
-    add_terms,
-)
+from sampling.arithmetic.operator import BY_ANALOGY, FORWARD_BACKWARD, ONE_STACK, BandwidthShare, Operator, add_terms
 from sampling.call import Counted, Phase, register
 from sampling.collectives.kinds import Group, entering_group, summed_over_group
 from sampling.hardware.cluster import Cluster

@@ -17,14 +17,7 @@ from sampling.command_line import exit_code_of
 from sampling.errors import ConfigError, SamplesError
 from sampling.hardware.cluster import hardware_facts, load_cluster
 from sampling.hardware.readings import DeviceReading, read_device
-from sampling.hardware.this_device import (
-    detect_hardware,
-    entry_of,
-    identify,
-    most_ranks,
-    one_of,
-    same_device,
-)
+from sampling.hardware.this_device import detect_hardware, entry_of, identify, most_ranks, one_of, same_device
 from sampling.progress import progress_display
 from sampling.ranks.launch import die_with_launcher, leave
 from sampling.session.archive import FACTS, ArchiveFacts, SessionLog, read_facts, write_facts

@@ -15,15 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sampling.hardware.cluster import Cluster
-from sampling.store.pace import (
-    FEWEST_READINGS,
-    MOST_RESIDUAL,
-    RESOURCES,
-    Response,
-    Responses,
-    pace_of,
-    resource_shares,
-)
+from sampling.store.pace import FEWEST_READINGS, MOST_RESIDUAL, RESOURCES, Response, Responses, pace_of, resource_shares
 from sampling.store.pace_log import PaceLog, PaceReading, Series, read_log
 from sampling.store.profiles import Manifest
 from sampling.store.sample import Sample

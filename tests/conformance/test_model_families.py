@@ -15,11 +15,7 @@ from predict.layers.mamba import Mamba
 from predict.ledger import conventions
 from predict.model.spec import ModelSpec
 from sampling.errors import ConfigError
-from tests.predict.huggingface.family_configs import (
-    TINY,
-    transformers_config,
-    transformers_count,
-)
+from tests.predict.huggingface.family_configs import TINY, transformers_config, transformers_count
 from tests.shipped_models import FAMILIES as FAMILIES_READ
 from tests.shipped_models import FORMS, READ
 from tests.tested_names import untested

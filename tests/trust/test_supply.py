@@ -5,17 +5,7 @@ from pathlib import Path
 import pytest
 
 from predict.cli.table import COMMANDS
-from tests.trust.supply import (
-    GUARD,
-    LOCK,
-    OFFLINE,
-    TRAINED,
-    bill_of_materials,
-    digest,
-    equal_builds,
-    locked,
-    offline,
-)
+from tests.trust.supply import GUARD, LOCK, OFFLINE, TRAINED, bill_of_materials, digest, equal_builds, locked, offline
 
 SERVES_OR_NEEDS_FILES = ("explore", "explain", "what-if", "record", "serving-fit", "benchmark", "measure")
 """Commands that serve until they are ended, time for real, or need files of a run that was measured."""

@@ -11,14 +11,7 @@ import numpy as np
 
 from predict.reports.palette import IDLE, KIND_NAMES, edge, fill, ink, kinds_of, paint
 from predict.reports.pictures.figure_file import BOLD_WIDTH, lines_within, save_figure
-from predict.reports.pictures.timeline import (
-    Boxes,
-    SteadyState,
-    TimeAxis,
-    box_per_action,
-    merged,
-    steady_state,
-)
+from predict.reports.pictures.timeline import Boxes, SteadyState, TimeAxis, box_per_action, merged, steady_state
 from predict.schedules.engine.order import ActionKind
 from predict.schedules.engine.timing import Timeline
 from regressors.features.arrays import Floats

@@ -12,12 +12,7 @@ from predict.measured_runs.measured_step import measured_step
 from predict.measured_runs.steady_state import LoggedStep, steady
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
-from tests.predict.measured_runs.log_lines import (
-    megatron,
-    pipeline,
-    seconds,
-    torchtitan,
-)
+from tests.predict.measured_runs.log_lines import megatron, pipeline, seconds, torchtitan
 
 CONFIG = "configs/runs/llama3-70b-64xh100.yml"
 """128 sequences of 8,192 tokens on 64 GPUs: 16,384 tokens per GPU, about 4.9e17 FLOPs."""

@@ -15,15 +15,7 @@ from predict.model.spec import DENSE, LayerKind
 from predict.rank.share import padded_vocabulary
 from predict.run.frameworks import memory_profile_of
 from predict.run.memory_profile import LOSSES, MemoryProfile
-from tests.predict.memory.counted_layers import (
-    KINDS,
-    PROFILES,
-    SPARSE,
-    TOKENS,
-    layer,
-    rank_of,
-    role_activations,
-)
+from tests.predict.memory.counted_layers import KINDS, PROFILES, SPARSE, TOKENS, layer, rank_of, role_activations
 from tests.predict.workload.parallel_runs import made, spec
 
 

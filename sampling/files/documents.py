@@ -4,6 +4,8 @@ YAML texts are read by PyYAML, bounded before any value is made. A machine with 
 read by their JSON copies, and other files only if they hold JSON.
 """
 
+from __future__ import annotations
+
 import json
 from collections import Counter
 from collections.abc import Iterator

@@ -138,7 +138,7 @@ def _read_sharding(given: Arguments) -> dict[str, Any]:
     if given.switch("use_megatron_fsdp"):
         zero = own_name({0: "no_shard", 1: "optim", **SHARDED}, strategy, zero)
     if given.switch("use_torch_fsdp2"):
-        zero = 3
+        zero = 2 if given.switch("torch_fsdp2_no_reshard_after_forward") else 3
     return {"plan.zero": zero}
 
 

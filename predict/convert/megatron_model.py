@@ -1,7 +1,7 @@
 """Megatron-LM's arguments of a model (megatron/training/arguments.py), both ways."""
 
+import ast
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cache
@@ -10,7 +10,7 @@ from typing import Any
 from predict.convert.arguments import Arguments, Statement
 from predict.huggingface.config_json import load_model, read_model
 from predict.huggingface.families import FAMILIES
-from predict.huggingface.families.family import Family
+from predict.huggingface.families.family import MOST_LAYERS, Family
 from predict.layers.attention import Attention
 from predict.layers.dense import Dense
 from predict.layers.mixture import Mixture
@@ -31,8 +31,6 @@ EXPERTS: Mapping[str, str] = {"num_experts": "count", "moe_router_topk": "topk",
 GROUPS: Mapping[str, str] = {"moe_router_num_groups": "groups", "moe_router_group_topk": "topk_groups"}
 ROTARY = ("rope", "yarn", "mrope")
 """Words of `--position-embedding-type` for rotary embedding, at whatever angles."""
-PATTERN = re.compile(r"\[\s*([01])\s*\]\s*(?:\*\s*(\d{1,5}))?")
-"""A term of `--moe-layer-freq "([0]*3+[1]*58)"`."""
 
 
 def write_model(spec: ModelSpec, statement: Statement) -> None:
@@ -144,7 +142,8 @@ def read_model_arguments(given: Arguments, *, name: str) -> ModelSpec | None:
     no_bias, gated = given.switch("disable_bias_linear"), given.switch("swiglu")
     qkv_bias = given.switch("add_qkv_bias")
     head_dim = mixer.query_dim if mixer else given.count("kv_channels") or hidden // heads
-    kv_heads = given.count("num_query_groups") if given.switch("group_query_attention") else None
+    groups = given.count("num_query_groups") or 1
+    kv_heads = groups if given.switch("group_query_attention") else None
     rotary = given.number("rotary_percent", 1.0)
     head_norm = given.switch("qk_layernorm")
     positions = given.text("position_embedding_type", "learned_absolute")
@@ -220,14 +219,33 @@ def _sparse_layers(given: Arguments, layers: int) -> list[bool]:
     if isinstance(written, int) and not isinstance(written, bool) and written > 0:
         return [index % written == 0 for index in range(layers)]
     if isinstance(written, str):
-        terms = PATTERN.findall(written)
-        plain = PATTERN.sub("", written).strip("() ").replace("+", "").replace(" ", "")
-        written = [int(value) for value, times in terms for _ in range(int(times or 1))] if not plain else None
+        written = _pattern(written)
     if not isinstance(written, list) or len(written) != layers:
         problem = f"{shown(given.value('moe_layer_freq'))} is not a pattern of {layers} layers"
         given.fault("moe_layer_freq", f"{problem}; write 1, or a list such as ([0]*3+[1]*58)")
         return [True] * layers
     return [bool(value) for value in written]
+
+
+def _pattern(written: str) -> list[int] | None:
+    """The list that an expression such as `([0]*3+[1]*58)` or `[0,1]*16` makes (arguments.py, `moe_freq_type`); None for another."""
+    try:
+        return _repeated(ast.parse(written.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _repeated(node: ast.expr) -> list[int]:
+    match node:
+        case ast.List(elts=items):
+            return [int(ast.literal_eval(item)) for item in items]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _repeated(left) + _repeated(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int(times))) if 0 < times <= MOST_LAYERS:
+            found = _repeated(left)
+            if len(found) * times <= MOST_LAYERS:
+                return found * times
+    raise ValueError(ast.dump(node))
 
 
 ACTIVATIONS: Mapping[bool, str] = {True: "silu", False: "gelu_new"}
@@ -243,11 +261,14 @@ def model_section(spec: ModelSpec) -> str | dict[str, Any] | None:
     None where no family does."""
     if of_shape := shipped_models_of_shape(spec):
         return of_shape[0]
+    # where every layer is sparse, a family whose experts have the width of its MLP reads that of the experts
+    alike = [spec] if spec.experts is None else [spec, replace(spec, ffn=spec.experts.ffn)]
     for model_type in dict.fromkeys((*WELL_KNOWN, *FAMILIES)):
-        keys = _keys(spec, model_type, FAMILIES[model_type])
-        found = read_model(keys, name=spec.name).spec
-        if found is not None and _shape(found) == _shape(spec):
-            return keys
+        for each in alike:
+            keys = _keys(each, model_type, FAMILIES[model_type])
+            found = read_model(keys, name=spec.name).spec
+            if found is not None and _shape(found) == _shape(spec):
+                return keys
     return None
 
 

@@ -256,6 +256,8 @@ def _cluster(before: Sequence[str]) -> dict[str, int]:
     """Nodes and GPUs per node by the options of a launcher; what the environment decides is left out."""
     options = arguments_in(before)
     found = {own: int(options[name]) for name, own in LAUNCHERS.items() if str(options.get(name, "")).isdecimal()}
+    if options.get("standalone") is True:
+        found.setdefault("nodes", 1)
     found |= _included(str(options.get("include", options.get("i", ""))).strip("\"'"))
     return {key: number for key, number in found.items() if number > 0}
 

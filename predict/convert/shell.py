@@ -42,7 +42,7 @@ NODES, PROCESSES, FORCE_TORCHRUN = "NNODES", "NPROC_PER_NODE", "FORCE_TORCHRUN"
 WATCHED = (VISIBLE_DEVICES, LAUNCH_BLOCKING, NODES, PROCESSES, FORCE_TORCHRUN)
 """Variables of the environment that decide how a command runs."""
 FUNCTION = re.compile(r"(?:function\s+)?([A-Za-z_][\w-]*)\s*\(\s*\)|function\s+([A-Za-z_][\w-]*)")
-HERE = re.compile(r"<<(-?)\s*(['\"]?)(\w+)\2")
+HERE = re.compile(r"(?<!<)<<(?!<)(-?)\s*(['\"]?)(\w+)\2")
 PREFIXES = ("export", "local", "readonly", "declare", "typeset")
 SBATCH = re.compile(r"^#SBATCH\s+(-{1,2}[\w-]+)[=\s]\s*(\S+)", re.M)
 OF_SLURM: Mapping[str, tuple[str, ...]] = {

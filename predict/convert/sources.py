@@ -55,7 +55,8 @@ def source_of_document(document: Mapping[Any, Any], name: str) -> Source:
     """The document by dotted paths, or where no tool has such, flat by the names of its leaves, as Megatron-LM's YAML is read."""
     by_path = Source(values=flat(document), name=name)
     by_name = Source(values=read_mapping(document), name=name)
-    return by_name if not tool_of(by_path) and tool_of(by_name) else by_path
+    found = tool_of(by_path)
+    return by_name if tool_of(by_name) and (found is None or found.in_any_section) else by_path
 
 
 def sources_of_text(text: str, name: str, *, is_python: bool = False) -> list[Source]:

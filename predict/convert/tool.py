@@ -20,6 +20,7 @@ NO_VALUES: tuple[Any, ...] = (None, "", "null", "None", "none", [], {}, ())
 """Values that leave a key to its default."""
 OFF = (*NO_VALUES, False, "false", "False", 0, "0")
 """Values by which a feature is off."""
+ON = (True, "true", "True")
 AUTO = "auto"
 """A value that the tool takes from elsewhere."""
 ACCEPT = "--accept"
@@ -76,9 +77,12 @@ class Cost:
     why: str
     neutral: tuple[Any, ...] = ()
     """Values, beside those by which anything is off, with which it changes nothing."""
+    usually_on: bool = False
+    """A switch that is on where it is not given, and changes nothing then."""
 
     def is_neutral(self, value: Any) -> bool:
-        return any(value is each or (value == each and type(value) is type(each)) for each in (*OFF, *self.neutral))
+        usual = (*NO_VALUES, *ON) if self.usually_on else OFF
+        return any(value is each or (value == each and type(value) is type(each)) for each in (*usual, *self.neutral))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,10 +121,12 @@ def tool_file(name: str) -> Mapping[str, Any]:
 
 
 def key_lists(name: str) -> KeyLists:
-    """The lists of a tool's file: `harmless` and `switches` as words; in `costs` the reason alone, or with neutral values."""
+    """The lists of a tool's file: `harmless` and `switches` as words; in `costs` the reason alone, or with the values that change nothing."""
     content = tool_file(name)
     costs = {
-        pattern: Cost(why=cost) if isinstance(cost, str) else Cost(why=cost["why"], neutral=tuple(cost["neutral"]))
+        pattern: Cost(why=cost)
+        if isinstance(cost, str)
+        else Cost(**{**cost, "neutral": tuple(cost.get("neutral", ()))})
         for pattern, cost in content.get("costs", {}).items()
     }
     harmless, switches = (content.get(words, "").split() for words in ("harmless", "switches"))
@@ -145,6 +151,8 @@ class Tool:
     """Names of one argument each, beside those of `table`."""
     nested: Mapping[str, str] = field(default_factory=dict)
     """Pattern of arguments of its command line → the section of its file in which they stand."""
+    in_any_section: bool = False
+    """Its files have sections whose names do not count."""
     table: tuple[Read, ...] = ()
     """Keys that are read and written one by one, for naming a change in the tool's words."""
     writes: str = ""

@@ -25,11 +25,6 @@ RENAMED: Mapping[str, str] = {
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
 }
 """Setting of a recipe → Megatron-LM's argument of the same meaning."""
-OPPOSITES: Mapping[str, str] = {
-    "add_bias_linear": "disable_bias_linear",
-    "share_embeddings_and_output_weights": "untie_embeddings_and_output_weights",
-}
-"""Setting → the argument that is on where it is off."""
 STATED = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 """Degrees that an override file has to state, since a recipe's own are in its Python."""
 PRECISION = "mixed_precision"
@@ -44,8 +39,6 @@ def _read(reading: Reading) -> Sections:
     is_command = reading.source.form == "command"
     for path, text in given.values.items():
         name, value = _argument(path), typed(text) if is_command else text
-        if name in OPPOSITES:
-            name, value = OPPOSITES[name], str(value).lower() != "true"
         values[name] = value
         theirs.setdefault(name, []).append(path)
     precision = _precision(given)

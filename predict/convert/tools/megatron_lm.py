@@ -122,6 +122,11 @@ OLDER: Mapping[str, Mapping[str, Any]] = {
 """Switch of Megatron-LM → the arguments that it stands for (arguments.py, `recompute_activations` and the deprecated ones)."""
 
 
+OPPOSITES: Mapping[str, str] = {
+    "add_bias_linear": "disable_bias_linear",
+    "share_embeddings_and_output_weights": "untie_embeddings_and_output_weights",
+}
+"""Setting of a file → the argument that is on where it is off."""
 OF_MIXTURES = "moe_layer_recompute"
 """Switch that adds the mixtures to what is recomputed selectively (transformer_config.py, `__post_init__`)."""
 
@@ -129,6 +134,9 @@ OF_MIXTURES = "moe_layer_recompute"
 def with_older_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with those that a switch stands for in its place."""
     found = dict(values)
+    for name, opposite in OPPOSITES.items():
+        if name in found:
+            found.setdefault(opposite, str(found.pop(name)).lower() != "true")
     for name, stands_for in OLDER.items():
         if found.get(name) in (True, "true", "True"):
             del found[name]
@@ -210,6 +218,7 @@ TOOLS = (
         ),
         programs=r"pretrain_(gpt|mamba|hybrid|bert|t5|vlm|retro|ict|vision)\w*\.py|(^|/)train_rl\.py$",
         arguments_file="yaml_cfg",
+        in_any_section=True,
         read=_read,
         keys=KEYS | FLAGS,
         writes="megatron-lm",

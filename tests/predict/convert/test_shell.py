@@ -39,6 +39,7 @@ from predict.convert.shell_words import arguments_in
         ("USE=false\nif $USE; then X=1; else X=2; fi\nrun.py $X", "2"),
         ("cd /there && run.py --a 1 || exit 1", "--a 1"),
         ("X=1; grep -q H100 /proc/x && X=2\nrun.py --x $X", "--x $X"),
+        ('read -r X <<< "one"\nrun.py --a 1', "--a 1"),
         (": ${X:=2}\nrun.py $X", "2"),
         ("run.py --a 1 > log.txt 2>&1", "--a 1"),
         ("read -r -d '' A <<EOF\n--a 1\nEOF\nrun.py $A", "--a 1"),

@@ -121,7 +121,7 @@ def tool_file(name: str) -> Mapping[str, Any]:
 
 
 def key_lists(name: str) -> KeyLists:
-    """The lists of a tool's file: `harmless` and `switches` as words; in `costs` the reason alone, or with the values that change nothing."""
+    """The lists of a tool's file: `harmless` and `switches` as words; in `costs` the reason alone, or the fields of a Cost."""
     content = tool_file(name)
     costs = {
         pattern: Cost(why=cost)

@@ -135,7 +135,7 @@ class Attention(Mixer):
             heads=heads,
             kv_heads=kv_heads,
             head_dim=share.model.head_dim,
-            window=share.window,
+            window=share.most_seen,
             **({"block": share.cache_block} if share.cache_block else kernel),
         )
 
@@ -153,7 +153,7 @@ class Attention(Mixer):
             kv_heads=kv_heads,
             head_dim=share.model.head_dim,
             causal=True,
-            window=share.window,
+            window=share.most_seen,
         )
 
 

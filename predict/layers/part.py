@@ -89,7 +89,7 @@ class Mixer(MixerShape):
 
     def keys_seen(self, share: ServerShare) -> int:
         """Most keys that a query attends to; 0 for all."""
-        return share.window
+        return share.most_seen
 
     def index_bytes(self, share: ServerShare) -> float:
         """Bytes of a token in the cache that decodes read of every token, to pick the keys that they attend to; 0 without a choice."""

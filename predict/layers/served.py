@@ -65,7 +65,14 @@ class ServerShare:
     shares_keys: bool
     """Whether attention reads a key once for all heads that share it."""
     window: int = 0
-    """Keys that a query of the layer sees; 0 for all."""
+    """Keys that a query of the layer sees and its cache keeps; 0 for all."""
+    chunk: int = 0
+    """Most keys that a query of the layer sees where its cache keeps all: those of its chunk of the sequence (Llama 4); 0 for all."""
+
+    @property
+    def most_seen(self) -> int:
+        """Most keys that a query of the layer sees; 0 for all."""
+        return self.window or self.chunk
 
     @property
     def expert_slices(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 
@@ -124,17 +124,24 @@ class LoadOutcome:
     @property
     def requests_per_s(self) -> float:
         """Completions per second of all replicas."""
-        return self.streams * self.latency.requests_per_s
+        return self._loaded_streams * self.latency.requests_per_s
 
     @property
     def output_tokens_per_s(self) -> float:
         """Those of all replicas."""
-        return self.streams * self.latency.output_tokens_per_s
+        return self._loaded_streams * self.latency.output_tokens_per_s
+
+    @property
+    def _loaded_streams(self) -> float:
+        """Streams as full as the simulated one, which has the most requests of all: together they have those of the load, and are fewer
+        where a closed loop does not divide evenly."""
+        in_flight = self.load.concurrency
+        return in_flight / ceil(in_flight / self.streams) if in_flight else self.streams
 
     @property
     def per_replica(self) -> ReplicaRates:
-        """The rates of one replica of attention."""
-        streams, latency = self.streams // self.replicas, self.latency
+        """The rates of one replica of attention, on average."""
+        streams, latency = self._loaded_streams / self.replicas, self.latency
         return ReplicaRates(
             requests_per_s=streams * latency.requests_per_s,
             output_tokens_per_s=streams * latency.output_tokens_per_s,
@@ -151,7 +158,7 @@ class LoadOutcome:
 
     def _answered_per_s(self, latency: Latency) -> float:
         arrives = not self.load.concurrency and self.load.rate and not self._grows(latency)
-        return self.load.rate if arrives else self.streams * latency.requests_per_s
+        return self.load.rate if arrives else self._loaded_streams * latency.requests_per_s
 
     def _grows(self, latency: Latency) -> bool:
         return not self.load.concurrency and _outgrows(latency.queue_growth_per_s, self.load, self.streams)

@@ -23,7 +23,10 @@ from sampling.hardware.cluster import Cluster, Gpu, Hardware, hardware_facts, lo
 from sampling.number_text import plain
 from sampling.operators.gemm import FP8_BLOCK
 
-SLIDING = "sliding"
+WINDOW_OF = {"sliding": "window", "chunked": "chunk"}
+"""Mixer whose queries see a part of the sequence → what a server's share calls the model's window. Engines keep every token of chunked
+layers: vLLM gives them no blocks of their own, for its kernels are slower then (vllm/config/vllm.py: attention_chunk_size without
+VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE)."""
 PRECISIONS = PLAIN
 
 
@@ -160,8 +163,8 @@ class Server:
     model_given_as: str = field(default="", repr=False, compare=False)
     """The name or path of the model as the config gives it; empty for its keys."""
     published_formats: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """The keys of a placement for the formats in which that name is published, where the config states no precision; none for one that is
-    published in that of the placement."""
+    """The keys of a placement for the formats in which a model of that name is published, where the config states no precision; none
+    for a model that is published in 16 bits."""
 
     @property
     def batches(self) -> int:
@@ -246,8 +249,9 @@ class Server:
     def expert_products(self) -> Products:
         return products_of(self.placement.precision, self.cluster.gpu)
 
-    def share(self, window: int = 0) -> ServerShare:
-        """One GPU's share, as the parts of a layer ask it; `window` is the one of the layer's queries, 0 for none."""
+    def share(self, window: int = 0, chunk: int = 0) -> ServerShare:
+        """One GPU's share, as the parts of a layer ask it; `window` is the one of the layer's queries, `chunk` the tokens of the chunk that
+        they see, 0 for none."""
         gpu, placed = self.cluster.gpu, self.placement
         return ServerShare(
             model=self.model,
@@ -267,6 +271,7 @@ class Server:
             cache_block=self.engine.block_size if gpu.kind == "cpu" else 0,
             shares_keys=gpu.architecture in PACKING,
             window=window,
+            chunk=chunk,
         )
 
 
@@ -288,7 +293,7 @@ def served_mixers(server: Server) -> tuple[ServedMixer, ...]:
     return tuple(
         ServedMixer(
             mixer=mixer,
-            share=server.share(model.window if name == SLIDING else 0),
+            share=server.share(**{WINDOW_OF[name]: model.window} if name in WINDOW_OF else {}),
             layers=count,
         )
         for name, count in counts.items()

@@ -64,6 +64,16 @@ def test_an_interval_holds_its_mean_where_slower_steps_shorten_it() -> None:
     assert slower_is_shorter.mean_us("e2e") == outcome.mean_us("e2e")
 
 
+@pytest.mark.parametrize("in_flight", [1, 4, 5, 8])
+@pytest.mark.parametrize("streams", ["placement.dp=4", "placement.pp=4"])
+def test_as_many_requests_are_in_flight_as_a_loop_has(in_flight: int, streams: str) -> None:
+    """However they divide among replicas and stages: their number is the rate times the time of each (Little's law)."""
+    loop = ("load.rate=0", f"load.concurrency={in_flight}", "load.requests=400")
+    one = loaded(*loop, streams).as_configured()
+    assert one.requests_per_s * one.latency.e2e.mean_us / 1e6 == pytest.approx(in_flight, rel=0.05)
+    assert one.per_replica.requests_per_s == pytest.approx(one.requests_per_s / one.replicas)
+
+
 def test_capacity_is_what_a_server_does_under_overload() -> None:
     """Answers of whole length alone count, however few requests run at once."""
     for places in (1, 16):

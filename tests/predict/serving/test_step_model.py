@@ -177,6 +177,25 @@ def test_a_chunk_after_a_long_context_attends_at_the_rate_of_long_prompts() -> N
     assert 0.5 < share < 0.65
 
 
+@pytest.mark.parametrize("name", ["kernels", "formula"])
+def test_chunked_layers_keep_all_tokens_and_see_those_of_their_chunk(name: str) -> None:
+    """Llama 4 Scout: 12 of 48 layers attend to all of a long context, 36 to no more than 8,192 tokens, and each has its own cache."""
+    one = server("llama4-scout-17b-16e", tp=8, precision="fp8")
+    assert one.window == 8_192
+    assert (kept_bytes(one).token, kept_bytes(one).window_token) == (48 * 2 * 128 * 2, 0)
+    table = stepper(one, name).table
+
+    def us(context: int, chunk: int = 0) -> float:
+        batch = (
+            StepBatch(chunks=(Chunk(tokens=chunk, context=context),)) if chunk else StepBatch(decodes=(context,) * 8)
+        )
+        return float(table.times_us(sums_of([batch], one.window))[0])
+
+    within, beyond = us(8_000) - us(4_000), us(104_000) - us(100_000)
+    assert beyond == pytest.approx(within / 4, rel=0.1)
+    assert us(104_000, 1_024) - us(100_000, 1_024) < 0.5 * (us(6_000, 1_024) - us(2_000, 1_024))
+
+
 def test_a_pair_of_a_prompt_takes_as_long_on_a_cpu_however_long_it_is() -> None:
     one = load_serving(CONFIGS / "serving" / "this-machine" / "quiet.yml").server
     assert kernel_features(one).prefill_token_us == 0

@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -327,6 +328,8 @@ CALLED = re.compile(r"(TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO)Confi
 ADAPTED = re.compile(r"LoraConfig$|get_peft_model$|BitsAndBytesConfig$")
 OF_PEFT = {"r": "lora_r", "target_modules": "lora_target_modules", "use_dora": "use_dora"}
 """Argument of peft's LoraConfig → TRL's name of it."""
+OF_OLDER_TRAINERS = ("max_seq_length", "packing")
+"""Keywords that TRL's trainers took before its configs did."""
 OF_BITSANDBYTES = {
     "load_in_4bit": "load_in_4bit",
     "load_in_8bit": "load_in_8bit",
@@ -349,31 +352,71 @@ def _calls(text: str, name: str) -> Iterator[Source]:
         if ADAPTED.search(called):
             of_base = called.endswith("BitsAndBytesConfig")
             shared |= {} if of_base else {"use_peft": True}
-            own = {keyword.arg: _value(keyword.value, constants) for keyword in call.keywords}
-            names = OF_BITSANDBYTES if of_base else OF_PEFT
+            own = _keywords(call, constants)
+            of_lora = {
+                key: key if key.startswith("lora_") else f"lora_{key}" for key in own if called.endswith("LoraConfig")
+            }
+            names = OF_BITSANDBYTES if of_base else {**of_lora, **OF_PEFT}
             shared |= {name: own[key] for key, name in names.items() if key in own}
         if called.endswith("from_pretrained") and "Tokenizer" not in called and call.args:
             shared["model_name_or_path"] = _constant(call.args[0], constants)
         for keyword in call.keywords:
             if called.endswith("from_pretrained") and keyword.arg in ("torch_dtype", "dtype", "attn_implementation"):
                 shared[keyword.arg] = _constant(keyword.value, constants).rpartition(".")[2]
+            if called.endswith("from_pretrained") and keyword.arg in OF_BITSANDBYTES:
+                shared[OF_BITSANDBYTES[keyword.arg]] = _value(keyword.value, constants)
             if called.endswith("Trainer") and keyword.arg == "model" and isinstance(keyword.value, ast.Constant):
                 shared["model_name_or_path"] = keyword.value.value
+            if called.endswith("Trainer") and keyword.arg in OF_OLDER_TRAINERS:
+                shared[keyword.arg] = _value(keyword.value, constants)
+    later = _set_later(tree, constants)
     for call in calls:
         if found := CALLED.search(ast.unparse(call.func)):
-            given = {keyword.arg: _value(keyword.value, constants) for keyword in call.keywords if keyword.arg}
+            given = _keywords(call, constants) | later.get(call, {})
             yield Source(values=flat({**shared, **given}), name=name, program=found[0], form="python")
 
 
-def _constants(tree: ast.Module) -> dict[str, Any]:
-    """Names that are assigned one constant at the top level."""
+def _keywords(call: ast.Call, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of a call; those of an unpacked mapping under its name with two stars, which nothing reads."""
     return {
+        keyword.arg or f"**{ast.unparse(keyword.value)}": _value(keyword.value, constants) for keyword in call.keywords
+    }
+
+
+def _set_later(tree: ast.Module, constants: Mapping[str, Any]) -> dict[ast.Call, dict[str, Any]]:
+    """Attributes that are set on what a call made: `args.bf16 = True`; a condition leaves the value to the run."""
+    made = {
+        target.id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    branches = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.For | ast.While | ast.Try)]
+    in_branches = {inner for branch in branches for inner in ast.walk(branch)}
+    found: dict[ast.Call, dict[str, Any]] = {}
+    settings = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    for node, target in ((node, target) for node in settings for target in node.targets):
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in made:
+            is_sure = node not in in_branches or made[target.value.id] in in_branches
+            value = _value(node.value, constants) if is_sure else f"${{{ast.unparse(target)}}}"
+            found.setdefault(made[target.value.id], {})[target.attr] = value
+    return found
+
+
+def _constants(tree: ast.Module) -> dict[str, Any]:
+    """Names that are assigned one constant at the top level, and nothing elsewhere."""
+    constants = {
         target.id: node.value.value
         for node in tree.body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
+    stored = Counter(
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    return {name: value for name, value in constants.items() if stored[name] == 1}
 
 
 def _value(node: ast.expr, constants: Mapping[str, Any]) -> Any:

@@ -395,11 +395,11 @@ def _set_later(tree: ast.Module, constants: Mapping[str, Any]) -> dict[ast.Call,
     branches = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.For | ast.While | ast.Try)]
     in_branches = {inner for branch in branches for inner in ast.walk(branch)}
     found: dict[ast.Call, dict[str, Any]] = {}
-    settings = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-    for node, target in ((node, target) for node in settings for target in node.targets):
+    assigned = [(target, node) for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets]
+    for target, setting in assigned:
         if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in made:
-            is_sure = node not in in_branches or made[target.value.id] in in_branches
-            value = _value(node.value, constants) if is_sure else f"${{{ast.unparse(target)}}}"
+            is_sure = setting not in in_branches or made[target.value.id] in in_branches
+            value = _value(setting.value, constants) if is_sure else f"${{{ast.unparse(target)}}}"
             found.setdefault(made[target.value.id], {})[target.attr] = value
     return found
 

@@ -98,8 +98,11 @@ def _megatron(reading: Reading, given: Arguments, plan: dict[str, Any], executio
         **{k: v for k, v in degrees.items() if v is not None},
     }
     inner = replace(reading, given=replace(given, values=values, used=set()), chosen_model="")
-    read = megatron_lm.read_arguments(inner)
     mixture = _has_experts(given, reading.chosen_model)
+    said = len(given.notes)
+    read = megatron_lm.read_arguments(inner)
+    if not mixture:
+        del given.notes[said:]  # on the load of experts
     plan |= {key: value for key, value in read["plan"].items() if key not in plan and (key != "etp" or mixture)}
     plan["zero"] = 1
     kept = ("overlap_ep", "dispatch", "fuse_permute", "expert_products", "master_dtype", "moment_dtype")
@@ -110,6 +113,8 @@ def _megatron(reading: Reading, given: Arguments, plan: dict[str, Any], executio
         "fuse_permute": "moe_permute_fusion",
         "overlap_ep": "moe_shared_expert_overlap",
     }
+    if mixture and "expert_load" in read["execution"]:
+        execution["expert_load"] = read["execution"]["expert_load"]
     execution |= {key: read["execution"][key] for key in kept if stated.get(key) in own and key in read["execution"]}
     offload = offload_of(inner.given)
     given.passed_over(*(name for name in given.values if _own(name) != name and _is_read(_own(name), inner.given)))

@@ -147,6 +147,8 @@ def _read(source: Source, chosen_model: Any, accepted: Sequence[str], beside: fr
     if tool is None:
         named = ", ".join([*list(source.values)[:MOST_NAMED], *(["…"] if len(source.values) > MOST_NAMED else [])])
         return _faulty(f"no tool that is read has its keys ({named}); give files of {known_tools()}")
+    if tool.unread:
+        return _faulty(f"is of {tool.name}, which is not read; {tool.unread}")
     values = tool.as_in_file(source).values
     reading = Reading(given=Arguments(values=values), source=source, chosen_model=chosen_model, beside=beside)
     return read_with(tool, reading, accepted)

@@ -435,4 +435,4 @@ def _constant(node: ast.expr, constants: Mapping[str, Any]) -> Any:
 
 
 def known_tools() -> str:
-    return ", ".join(sorted({tool.name for tool in tools()}))
+    return ", ".join(sorted({tool.name for tool in tools() if not tool.unread}))

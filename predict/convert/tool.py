@@ -151,6 +151,8 @@ class Tool:
     """Names of one argument each, beside those of `table`."""
     nested: Mapping[str, str] = field(default_factory=dict)
     """Pattern of arguments of its command line → the section of its file in which they stand."""
+    unread: str = ""
+    """What to give in place of its files, which are not read; empty for a tool that is."""
     in_any_section: bool = False
     """Its files have sections whose names do not count."""
     table: tuple[Read, ...] = ()

@@ -29,6 +29,7 @@ ATTENTION = {"output_proj": "o_proj"}
 """torchtune's name of an adapted product → peft's."""
 SEQUENCE = "tokenizer.max_seq_len"
 OPTIMIZERS = {"torch.optim.adamw": "adamw", "torch.optim.adam": "adamw"}
+LOSS, IN_CHUNKS = "loss._component_", ("Chunked", "LinearCrossEntropy")
 RESHARDS = "fsdp_reshard_after_forward"
 TABLE = (
     count("batch.micro", "batch_size"),
@@ -49,6 +50,10 @@ def _read(reading: Reading) -> Sections:
     values = read_table(TABLE, given)
     given.passed_over(SEQUENCE, "dataset.max_seq_len")
     plan, execution = values.setdefault("plan", {}), values.setdefault("execution", {})
+    if any(word in given.text(LOSS, "") for word in IN_CHUNKS):
+        given.notes.append(
+            f"{LOSS}: logits in chunks are not modelled; the whole ones that are predicted take more memory"
+        )
     note_on_lengths(given, values.get("batch", {}).get("seq_len"), "dataset.packed")
     recipe = reading.source.program or reading.source.name
     if "single_device" in recipe:

@@ -114,9 +114,8 @@ def config_page() -> str:
 
 def _rl_sections() -> list[str]:
     """The keys of an RL config's own section, and of those within it."""
-    from predict.rl.aliases import VERL
     from predict.rl.config import MEANING
-    from predict.rl.section import RlSection
+    from predict.rl.section import VERL, RlSection
 
     stands_for = {key: name for name, key in VERL.items()}
     lines = ["", "## rl", "", f"{MEANING} `predict schema --rl` prints an RL config as JSON Schema."]

@@ -14,8 +14,7 @@ from regressors.bank.fitted_operator import FittedOperator
 from regressors.dataset.donor import Donors, no_donor
 from regressors.dataset.pace_facts import RULE
 from regressors.dataset.training_data import TrainingData, load_profile
-from regressors.fitting.fit import fit_operator
-from regressors.fitting.selection import ALONE
+from regressors.fitting.fit import ALONE, fit_operator
 from regressors.fitting.settings_search import CACHE_FILE, Best, Outcomes, SettingsSearch, read_outcomes, write_outcomes
 from regressors.models.candidates import CANDIDATES
 from sampling.errors import ConfigError

@@ -18,11 +18,10 @@ from predict.kinds import KINDS, TRAINING, EnumeratedKind, ServerOptions, kind, 
 from predict.ledger.training_cost import require_paid
 from predict.plan_search.answer import Answer
 from predict.plan_search.default_plan import open_config
-from predict.plan_search.first_answer import FirstAnswer
 from predict.plan_search.options import BACKENDS, OBJECTIVES, SearchOptions, not_of_plans
 from predict.plan_search.search import Found, in_words
 from predict.plan_search.sweep import opened_space, require_objective
-from predict.plan_search.whole_search import Listener, whole_search
+from predict.plan_search.whole_search import FirstAnswer, Listener, whole_search
 from predict.reports.search import answer_json, answer_text, front_file
 from predict.reports.text import show
 from sampling.command_line import log

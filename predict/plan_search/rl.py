@@ -34,12 +34,11 @@ from predict.ledger.waterfall import COMPUTE, MEMORY
 from predict.plan_search.sweep import SweptRow, swept_row
 from predict.plan_search.ties import REPEATS, Contender, Ratio, ratio, setting_error, setting_values
 from predict.plan_search.training import SHARED, calibration_note, switched_execution
-from predict.rl.aliases import leaves, resolved
 from predict.rl.books import COMMUNICATED, WAITED, RlLedger
 from predict.rl.config import RlRun, document_of, load_rl, training_document
 from predict.rl.memory import RlMemory
 from predict.rl.phases import NAMES
-from predict.rl.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection, Rollout
+from predict.rl.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection, Rollout, leaves, resolved
 from predict.rl.step import RlStep, both_done_us, estimate_rl
 from predict.run.execution import Execution
 from predict.run.lengths import scaled_lengths

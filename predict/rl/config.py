@@ -22,8 +22,7 @@ from predict.config.rules.rule import values_of_run
 from predict.huggingface.config_json import load_model
 from predict.kinds import RL, SERVING, LoadedRun, as_loaded, require_kind
 from predict.model.shipped import shipped_model, shipped_models
-from predict.rl.aliases import ROOTS, VERL, fault_of, leaves, resolved
-from predict.rl.section import LAYERS, NAME, RlSection, Samples, samples_of
+from predict.rl.section import LAYERS, NAME, ROOTS, VERL, RlSection, Samples, fault_of, leaves, resolved, samples_of
 from predict.run.lengths import up_to
 from predict.run.training_run import TrainingRun
 from predict.run.tuning import POLICY, SFT

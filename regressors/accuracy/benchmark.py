@@ -17,8 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regressors.accuracy.report import Scored, as_json, quarantine_row
-from regressors.accuracy.score import MANY_PREDICTIONS, Score, score_without
-from regressors.accuracy.transfer import transfers
+from regressors.accuracy.score import MANY_PREDICTIONS, Score, score_without, transfers
 from regressors.accuracy.units import Unit, own_units, published_units
 from regressors.dataset.splits import SPLITS, hold_outs
 from regressors.dataset.training_data import TrainingData

@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regressors.features.arrays import Floats
-from regressors.fitting.selection import MIN_SHAPES_TO_LEARN
+from regressors.fitting.fit import MIN_SHAPES_TO_LEARN
 from regressors.models.capacity import RANDOM_STATE
 from regressors.models.domain import learn_domain
-from regressors.models.roofline_fit import fit_roofline
 from regressors.models.smooth import squared_distances
-from regressors.models.time_model import correction_inputs
+from regressors.models.time_model import correction_inputs, fit_roofline
 from regressors.models.trees import from_forest
 from regressors.uncertainty.intervals import UNKNOWN_HALF_WIDTH
 

@@ -22,7 +22,7 @@ from regressors.active.choice import GROWTH, UNKNOWN, Timed, Untimed, next_rows
 from regressors.features.arrays import Floats
 from regressors.features.pricing import price
 from regressors.features.schema import schema_of
-from regressors.fitting.selection import MIN_SHAPES_TO_LEARN
+from regressors.fitting.fit import MIN_SHAPES_TO_LEARN
 from sampling.__main__ import ROWS_KEPT, run
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Request

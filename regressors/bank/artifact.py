@@ -19,12 +19,10 @@ from regressors.dataset.donor import Donor
 from regressors.features.pricing import ModelKey
 from regressors.features.schema import Schema
 from regressors.models.domain import Domain
-from regressors.models.roofline_fit import Roofline
 from regressors.models.smooth import Smooth
-from regressors.models.time_model import Target, TimeModel
+from regressors.models.time_model import Roofline, Target, TimeModel
 from regressors.models.trees import FlatTrees
-from regressors.uncertainty.intervals import Intervals
-from regressors.uncertainty.novelty import Novelty
+from regressors.uncertainty.intervals import Intervals, Novelty
 from regressors.uncertainty.sampled_times import SampledTimes
 from sampling.errors import SamplesError
 from sampling.files.disk import NotReadError, replacing, require_regular

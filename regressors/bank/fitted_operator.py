@@ -14,8 +14,7 @@ from regressors.features.pricing import ModelKey, Priced
 from regressors.features.schema import Schema
 from regressors.models.domain import Domain
 from regressors.models.time_model import TimeModel
-from regressors.uncertainty.intervals import Intervals
-from regressors.uncertainty.novelty import Novelty
+from regressors.uncertainty.intervals import Intervals, Novelty
 from regressors.uncertainty.sampled_times import SampledTimes
 
 

@@ -12,9 +12,8 @@ import numpy as np
 from regressors.features.arrays import Floats
 from regressors.models.capacity import boost, capacity
 from regressors.models.forests import extra_trees
-from regressors.models.roofline_fit import fit_roofline
 from regressors.models.smooth import Smooth, fit_smooth
-from regressors.models.time_model import TimeModel, correction_inputs
+from regressors.models.time_model import TimeModel, correction_inputs, fit_roofline
 from regressors.models.trees import FlatTrees, from_forest, from_xgboost
 from regressors.models.tuned_trees import BOOSTERS, FORESTS, Settings, fit_tuned
 

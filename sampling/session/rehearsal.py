@@ -33,8 +33,7 @@ from sampling.store.profiles import default_profile
 from sampling.store.sample import Sample
 from sampling.timing import pace
 from sampling.timing.device_states import time_states
-from sampling.timing.graph_replay import REPLAYS, WARM_UPS, CaptureError
-from sampling.timing.launch_time import Captures
+from sampling.timing.launch_time import REPLAYS, WARM_UPS, CaptureError, Captures
 from sampling.timing.pace import EVERY_S, reference_calls
 from sampling.timing.row_checks import timed_row
 from sampling.timing.timed_phase import TimedPhase

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from sampling.call import State
 from sampling.hardware.readings import DeviceReading, load_of_others, read_cpu_clock
-from sampling.timing.graph_replay import REPLAYS, WARM_UPS
-from sampling.timing.launch_time import LAUNCHES, Captures, time_launching
+from sampling.timing.launch_time import LAUNCHES, REPLAYS, WARM_UPS, Captures, time_launching
 from sampling.timing.timed_phase import TimedPhase
 from sampling.timing.timer import TimerSettings, Timing, summary, uncertainty
 

@@ -8,7 +8,7 @@ import torch
 
 from sampling.call import Phase
 from sampling.hardware.readings import DeviceReading, read_device
-from sampling.timing.graph_replay import replayed_us
+from sampling.timing.launch_time import replayed_us
 from sampling.timing.stopwatch import wall_stopwatch
 from sampling.timing.timed_phase import no_alignment
 from sampling.torch_work.workload_protocols import Rotates, Workload

@@ -11,7 +11,7 @@ import pytest
 
 from predict.prices.collectives import HALF_WIDTH, collective_us
 from regressors.dataset.training_data import training_data
-from regressors.fitting.selection import FOREST_ALONE, choose, compare, tried
+from regressors.fitting.fit import FOREST_ALONE, choose, compare, tried
 from regressors.models.candidates import CANDIDATES
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter
 from sampling.hardware.cluster import hardware_facts, load_cluster

@@ -12,9 +12,8 @@ from regressors.dataset.splits import at_random, by_shape, largest
 from regressors.dataset.training_data import TrainingData, training_data
 from regressors.features.arrays import Floats
 from regressors.features.pricing import price
-from regressors.fitting import selection
-from regressors.fitting.fit import fit_operator
-from regressors.fitting.selection import (
+from regressors.fitting import fit
+from regressors.fitting.fit import (
     ALONE,
     FOREST_ALONE,
     SHAPES_FOR_TREES,
@@ -23,6 +22,7 @@ from regressors.fitting.selection import (
     choose,
     compare,
     competing,
+    fit_operator,
     held_out_errors,
 )
 from regressors.fitting.settings_search import SettingsSearch
@@ -188,7 +188,7 @@ def test_trees_that_lose_the_first_fold_by_far_are_not_fitted_again(monkeypatch:
         fitted.update(kinds)
         return held_out_errors(kinds, *arguments)
 
-    monkeypatch.setattr(selection, "held_out_errors", counted)
+    monkeypatch.setattr(fit, "held_out_errors", counted)
     raced = compare(data, CANDIDATES)
     assert [*raced] == [ROOFLINE, BLEND]
     assert fitted == {ROOFLINE: 6, BLEND: 6, FOREST: 1, XGBOOST: 1}
@@ -206,7 +206,7 @@ def test_many_rows_of_a_shape_are_no_more_evidence_against_trees_than_one() -> N
         shape = np.arange(shapes, dtype=np.uint64)
         for times in (1, 25):
             errors = np.repeat(9 + more, times)
-            assert selection._beaten(np.repeat(shape, times), errors, np.full(len(errors), 9.0)) is beaten
+            assert fit._beaten(np.repeat(shape, times), errors, np.full(len(errors), 9.0)) is beaten
 
 
 def test_a_fold_is_scored_with_the_choice_of_the_others() -> None:

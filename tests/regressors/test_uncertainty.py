@@ -11,8 +11,15 @@ from regressors.dataset.training_data import TrainingData, training_data
 from regressors.features.digests import row_digests
 from regressors.features.pricing import codes, price
 from regressors.fitting.fit import fit_operator
-from regressors.uncertainty.intervals import UNKNOWN_HALF_WIDTH, Intervals, calibrate, half_width
-from regressors.uncertainty.novelty import FEWEST_ROWS, is_new, octaves_between
+from regressors.uncertainty.intervals import (
+    FEWEST_ROWS,
+    UNKNOWN_HALF_WIDTH,
+    Intervals,
+    calibrate,
+    half_width,
+    is_new,
+    octaves_between,
+)
 from sampling.call import Phase
 from sampling.hardware.cluster import Cluster
 from tests.regressors.synthetic_operators import CLUSTER, Product, sample, without_smooth_correction

@@ -11,7 +11,7 @@ from predict.convert.tools import megatron_lm
 from predict.convert.tools.transformers_trainer import LIGER
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
-from predict.rl.aliases import VERL, resolved
+from predict.rl.section import VERL, resolved
 from sampling.files.faults import shown
 
 ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from regressors.dataset.training_data import TrainingData
 from regressors.features.pricing import price
-from regressors.fitting.fit import fit_operator
-from regressors.fitting.selection import choose, compare
+from regressors.fitting.fit import choose, compare, fit_operator
 from regressors.models.candidates import (
     BLEND,
     BLENDED,
@@ -18,8 +17,8 @@ from regressors.models.candidates import (
     fit_candidates,
 )
 from regressors.models.domain import learn_domain
-from regressors.models.roofline_fit import fit_roofline
 from regressors.models.smooth import MAX_CENTRES, fit_smooth, spread_subset
+from regressors.models.time_model import fit_roofline
 from sampling.call import Call
 from tests.regressors.few_trees import few_trees
 from tests.regressors.synthetic_operators import CLUSTER, Product, random_products, roofline_time, sampled

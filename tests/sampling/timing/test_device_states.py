@@ -13,8 +13,7 @@ from sampling.hardware.readings import DeviceReading
 from sampling.session.rehearsal import FakeClock, FakeDevice
 from sampling.timing.device_states import device_phase_s, time_states, warm_up
 from sampling.timing.failures import NoOpAfterFailure
-from sampling.timing.graph_replay import CaptureError
-from sampling.timing.launch_time import Captures, Launch
+from sampling.timing.launch_time import CaptureError, Captures, Launch
 from sampling.timing.timed_phase import TimedPhase
 from sampling.timing.timer import FULL, QUICK, TimerSettings, Timing, unlimited
 from sampling.torch_work.collectives.process_groups import LoneRank

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sampling.call import Phase
-from sampling.timing.graph_replay import CaptureError, replayed_us
+from sampling.timing.launch_time import CaptureError, replayed_us
 
 DEVICE = torch.device("cuda", 0)
 POOL = (0, 7)

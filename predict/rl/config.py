@@ -415,7 +415,7 @@ def training_document(
     plan = document.get("plan")
     given = plan if isinstance(plan, dict) else {}
     dp, pp, cp, tp = (value if isinstance(value := given.get(name, 1), int) else 1 for name in ("dp", "pp", "cp", "tp"))
-    micro = section.micro if section else 1
+    micro = min(section.micro, section.samples) if section else 1
     longest = up_to(section.longest if section else 1, max(1, cp * (tp if given.get("sp") is True else 1)))
     batch = {"global": micro * dp * pp * ROUNDS, "micro": micro, "seq_len": longest}
     content = {name: value for name, value in document.items() if name != NAME} | {"batch": batch}

@@ -35,13 +35,14 @@ def laid_out_pass(
 ) -> TrainingRun:
     """The trainer's run over sequences of these lengths, ascending.
 
-    Padding kept: every sequence is a row of prompt_max + response_max. Removed: a microbatch of `micro` sequences has their
-    tokens; with `max_tokens`, each replica's sequences are divided evenly among as few microbatches as the budget of
-    max_tokens · cp takes (verl's dynamic batch size).
+    Padding kept: every sequence is a row of prompt_max + response_max. Removed: a microbatch of `micro` sequences, all of a replica's where
+    these are fewer, has their tokens; with `max_tokens`, each replica's sequences are divided evenly among as few microbatches as the
+    budget of max_tokens · cp takes (verl's dynamic batch size).
     """
     plan = base.plan
     multiple = plan.cp * (plan.tp if plan.sp else 1)
     tokens, replicas = sum(lengths), plan.dp
+    micro = min(micro, ceil(len(lengths) / replicas))
     at_once = plan.pp if plan.vpp > 1 else 1  # an interleaved schedule takes microbatches in groups of its ranks
     if section.padding == "kept" or not max_tokens:
         rows = up_to(len(lengths), micro * replicas * at_once)

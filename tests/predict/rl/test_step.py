@@ -308,6 +308,15 @@ def test_a_pass_goes_through_one_of_the_two_copies_of_a_schedule() -> None:
     )
 
 
+@pytest.mark.parametrize("padding", ["kept", "removed"])
+def test_a_microbatch_has_no_more_sequences_than_a_replica(padding: str) -> None:
+    """A step has 64 responses, an update half of them, on eight replicas."""
+    of_all = ("rl.passes.micro=8", f"rl.padding={padding}")
+    most, more = step_of(*of_all, "rl.micro=4"), step_of(f"rl.padding={padding}", "rl.micro=1000000000")
+    for name in ("update_actor", "old_log_prob"):
+        assert median(more, name) == pytest.approx(median(most, name), rel=1e-12)
+
+
 def test_a_layout_is_chosen_for_packed_sequences() -> None:
     pipeline = ("plan.pp=2", "plan.dp=4", "plan.layout=auto", "rl.max_tokens=512")
     assert step_of(*pipeline).actor.run.plan.layout

@@ -11,7 +11,7 @@ from predict.reports.learnt import few_shot_text
 from predict.validation.few_shot import few_shot, few_shot_json
 from predict.validation.published_row import read_rows
 from sampling.command_line import log
-from sampling.errors import UserError
+from sampling.errors import UserError, naming
 
 EXAMPLES = """\
 examples:
@@ -104,7 +104,8 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 def _forget(options: argparse.Namespace) -> None:
     refuse(given(options, *OF_A_FIT, *FEW_SHOT), "cannot be combined with --forget; omit it")
-    posterior = forget(options.forget)
+    with naming("--forget"):
+        posterior = forget(options.forget)
     if options.json:
         print_json(calibration_json(posterior, options.forget))
     log(f"{options.forget}: back to the priors; its history has {len(posterior.history)} fits")

@@ -20,7 +20,7 @@ from predict.serving.kernels import requests_of_server
 from predict.workload.decompose import merged_requests, requests_of_runs
 from sampling.call import Request
 from sampling.choosing.calls_file import calls_file_content
-from sampling.errors import UserError
+from sampling.errors import UserError, naming
 from sampling.files.faults import counted
 from sampling.hardware.cluster import hardware_facts
 from sampling.hardware.this_device import detect_hardware
@@ -101,7 +101,8 @@ def _hardware(wanted: str, named: Iterable[str]) -> str:
     if not wanted and len(there) == 1:
         return there[0]
     here = "" if wanted else _hardware_here()
-    chosen = hardware_facts(wanted or here).name if wanted or here else ""
+    with naming("--hardware"):
+        chosen = hardware_facts(wanted or here).name if wanted or here else ""
     if chosen in there:
         return chosen
     whose = f"--hardware {wanted}: {chosen} is none of" if wanted else "cluster.hardware: this machine is none of"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampling.arguments import Parser
-from sampling.errors import ConfigError
+from sampling.errors import ConfigError, naming
 from sampling.files.places import OWN_DATA_IN_WORDS
 from sampling.hardware.cluster import ClusterFile, Machine, hardware_entry, hardware_facts, read_cluster_file
 from sampling.hardware.this_device import detect_hardware, identify, most_ranks, ranks_of_machine
@@ -76,7 +76,10 @@ def _read_cluster(options: argparse.Namespace) -> ClusterFile | None:
 
 
 def _hardware(options: argparse.Namespace, cluster: ClusterFile | None) -> str:
-    return hardware_entry(options.hardware or (cluster.hardware if cluster else detect_hardware()))
+    if not options.hardware:
+        return hardware_entry(cluster.hardware if cluster else detect_hardware())
+    with naming("--hardware"):
+        return hardware_entry(options.hardware)
 
 
 def session_parser(program: str, description: str, *, models: int) -> argparse.ArgumentParser:

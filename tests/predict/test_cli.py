@@ -177,6 +177,8 @@ def test_a_word_of_another_command_is_named_as_such(words: str, fault: str, caps
         (f"explain {DEMO} --trace nowhere", "error: --trace: nowhere: there is no such file or folder"),
         (f"serving {SERVING} --coefficients {{empty}}", "error: --coefficients: {empty}: is empty"),
         (f"job {DEMO} --tokens 1T --offers {{empty}}", "error: --offers: {empty}: is empty"),
+        ("calibrate --forget {empty}", "error: --forget: {empty}: "),
+        (f"calls {DEMO} --hardware h1000", "error: --hardware: hardware 'h1000' is not in the catalogue"),
         (f"search {DEMO} --set plan=3", "error: --set: plan: 3 is not a mapping of keys"),
         (f"search {DEMO} --set batch=3", "error: --set: batch: 3 is not a mapping of keys"),
         ("sweep nowhere.yml --vary batch.micro=1", "error: nowhere.yml: there is no such file"),

@@ -81,6 +81,7 @@ def launch_files(configs: Sequence[Document]) -> LaunchFiles:
     return LaunchFiles(files=files, not_expressed=not_expressed)
 
 
+POSITIONS = "max_position_embeddings"
 TITLES: Mapping[str, str] = {
     "megatron-lm": "Megatron-LM",
     "nemo": "Megatron-Bridge",
@@ -99,6 +100,9 @@ def _written(run: TrainingRun, tool: str) -> Statement:
     write_model(run.model, statement)
     write_numerics(run.model_keys, statement)
     write_plan(run, statement)
+    if run.model.rope and (longest := statement.arguments.get(POSITIONS, 0)) < run.batch.seq_len:
+        # Megatron-LM refuses longer sequences, and tabulates no rotary positions
+        statement.arguments[POSITIONS] = max(longest, run.batch.seq_len)
     write_execution(run, statement)
     if tool == "nemo":
         refuse_lacking(run, statement)

@@ -28,6 +28,8 @@ NAMES: Mapping[str, str] = {f"{alias.section}.{alias.key}": name for name, alias
 """Key path → the argument."""
 SHARDED: Mapping[int, str] = {2: "optim_grads", 3: "optim_grads_params"}
 """ZeRO stage → `--data-parallel-sharding-strategy` of Megatron-FSDP."""
+OF_FSDP = "fsdp_dtensor"
+"""The one format of checkpoints with which Megatron-FSDP starts."""
 ENDS = tuple(f"plan.{key}" for key in SPLITTING[1:])
 """Keys of what the first and the last stage hold."""
 RECOMPUTING = ("plan.recompute", "plan.recompute_modules", "plan.recompute_method", "plan.recompute_layers")
@@ -127,7 +129,7 @@ def _write_sharding(run: TrainingRun, statement: Statement) -> None:
         return
     say(**{NAMES["plan.zero"]: True})
     if plan.zero > 1:
-        say(use_megatron_fsdp=True, data_parallel_sharding_strategy=SHARDED[plan.zero])
+        say(use_megatron_fsdp=True, data_parallel_sharding_strategy=SHARDED[plan.zero], ckpt_format=OF_FSDP)
     if plan.shard:
         say(num_distributed_optimizer_instances=plan.dp * plan.cp // plan.shard)
 
@@ -217,9 +219,14 @@ FLASH_OF: Mapping[str, str] = {"hopper": "fa3"}
 OLDER_FLASH = "fa2"
 BACKENDS: Mapping[str, str] = {"best": "auto", "fa2": FLASH, "fa3": FLASH, "cudnn": "fused", "unfused": "unfused"}
 FULL_ITERATION = "full_iteration"
-GRAPHS: Mapping[str, Mapping[str, str]] = {
+GRAPHS: Mapping[str, Mapping[str, Any]] = {
     "layers": {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": "attn"},
-    "full": {"cuda_graph_impl": "local", "cuda_graph_scope": FULL_ITERATION},
+    # with which Megatron-LM starts only if it does not look for NaNs
+    "full": {
+        "cuda_graph_impl": "local",
+        "cuda_graph_scope": FULL_ITERATION,
+        "no_check_for_nan_in_loss_and_grad": True,
+    },
 }
 OFF = ("", "none", "false", "False")
 """Words by which a format is off."""

@@ -6,6 +6,10 @@ from typing import Any
 
 from predict.run.training_run import TrainingRun
 
+FSDP = 2
+"""ZeRO stage from which Megatron-FSDP shards."""
+MANY_QUEUES = ("blackwell", "cpu")
+"""Starts of the architectures on which Megatron-LM asks for nothing."""
 WITH_UNDERSCORE = frozenset({"deepspeed_config"})
 """Arguments whose flag is not written with dashes."""
 
@@ -19,12 +23,20 @@ def script(run: TrainingRun, arguments: Mapping[str, Any], notes: Sequence[str],
         "#!/usr/bin/env bash",
         f"# {run.name} on {nodes} x {per_node} {run.cluster.gpu.name}; add your data, tokenizer and optimizer's schedule",
         *comments,
+        *(["export CUDA_DEVICE_MAX_CONNECTIONS=1"] if _needs_one_queue(run) else []),
         "ARGS=(",
         *flags,
         ")",
         f"torchrun --nnodes {nodes} --nproc-per-node {per_node} {program} " + '"${ARGS[@]}" "$@"',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _needs_one_queue(run: TrainingRun) -> bool:
+    """Whether Megatron-LM refuses to start without one queue to the device (arguments.py, `validate_args`), which orders messages before
+    the products that hide them; FSDP needs several."""
+    splits = run.plan.tp > 1 or run.plan.cp > 1
+    return splits and run.plan.zero < FSDP and not run.cluster.gpu.architecture.startswith(MANY_QUEUES)
 
 
 def flag_words(name: str, value: Any) -> list[str]:

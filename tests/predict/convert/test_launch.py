@@ -197,3 +197,20 @@ T5 = {"model": "t5-large", "batch__encoder_seq_len": 512, "batch__seq_len": 512}
 def test_a_tool_that_would_train_something_else_gets_no_script(tool: str, settings: dict[str, Any], named: str) -> None:
     with pytest.raises(UserError, match=rf"--to: .* has no argument for .*{named}"):
         arguments_of(made(**settings), tool)
+
+
+@pytest.mark.parametrize(
+    ("settings", "there"),
+    [
+        ({"plan__tp": 2}, "CUDA_DEVICE_MAX_CONNECTIONS=1"),
+        ({"plan__cp": 2}, "CUDA_DEVICE_MAX_CONNECTIONS=1"),
+        ({"plan__dp": 2, "plan__zero": 3}, "--ckpt-format fsdp_dtensor"),
+        ({"execution__cuda_graphs": "full"}, "--no-check-for-nan-in-loss-and-grad"),
+        ({"batch__seq_len": 16384}, "--max-position-embeddings 16384"),
+    ],
+)
+def test_a_script_has_what_megatron_refuses_to_start_without(settings: Mapping[str, Any], there: str) -> None:
+    (plain,), (changed,) = (
+        arguments_of(made("llama3-8b", **each), "megatron-lm").files.values() for each in ({}, settings)
+    )
+    assert there in changed and there not in plain

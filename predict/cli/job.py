@@ -10,8 +10,7 @@ from predict.cli import options as cli
 from predict.ledger.job_settings import JobSettings, job_settings
 from predict.ledger.training_cost import parse_tokens, whole_training
 from predict.ledger.whole_job import Phase
-from predict.measured_runs.job_records import learnt, recorded_jobs
-from predict.measured_runs.records import cluster_of
+from predict.measured_runs.records import cluster_of, learnt, recorded_jobs
 from predict.plan_search.offers import offered_jobs, read_offers
 from predict.reports.job import job_json, job_text, no_offer, offers_json, offers_text
 from predict.reports.memory import misfit

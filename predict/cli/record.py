@@ -4,8 +4,18 @@ import argparse
 from dataclasses import asdict
 
 from predict.cli.options import add_data, add_json, add_overrides, given, print_json, refuse
-from predict.measured_runs.job_records import MeasuredJob, measured_job, record_job
-from predict.measured_runs.records import KeptRecord, id_of, outlier_reasons, past_date, record, records, remove
+from predict.measured_runs.records import (
+    KeptRecord,
+    MeasuredJob,
+    id_of,
+    measured_job,
+    outlier_reasons,
+    past_date,
+    record,
+    record_job,
+    records,
+    remove,
+)
 from predict.reports.diagnosis import verdict_line
 from predict.serialise import picked, version_of, versioned
 from sampling.command_line import log

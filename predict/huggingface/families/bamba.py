@@ -12,7 +12,7 @@ from predict.huggingface.families.family import (
     never,
     size,
 )
-from predict.huggingface.families.granite_hybrid import MAMBA
+from predict.huggingface.families.granite import MAMBA
 
 FAMILIES: Mapping[str, Family] = {
     "bamba": Family(

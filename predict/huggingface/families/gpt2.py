@@ -1,4 +1,4 @@
-"""GPT-2."""
+"""GPT-2 and GPT-NeoX."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,9 @@ from predict.huggingface.families.family import (
     MOST_LAYERS,
     PLAIN_ACTIVATIONS,
     PLAIN_BLOCK,
+    SIZES,
     Family,
+    Number,
     activation,
     size,
     switch,
@@ -25,5 +27,16 @@ FAMILIES: Mapping[str, Family] = {
             "tied": switch("tie_word_embeddings", True),
         },
         fixed={**PLAIN_BLOCK, "rope": False, "attention_bias": True},
+    ),
+    "gpt_neox": Family(
+        keys={
+            **SIZES,
+            "activation": activation("hidden_act", PLAIN_ACTIVATIONS, "gelu"),
+            "attention_bias": switch("attention_bias", True),
+            "tied": switch("tie_word_embeddings", False),
+            "parallel_residual": switch("use_parallel_residual", True),
+        },
+        fixed={**PLAIN_BLOCK, "rope": True},
+        rotary=Number(names=("rotary_pct", "partial_rotary_factor"), default=0.25),
     ),
 }

@@ -10,7 +10,7 @@ import pytest
 from predict import load
 from predict.ledger.job_settings import JobSettings, job_settings
 from predict.ledger.whole_job import checkpoint_bytes, load_hours
-from predict.measured_runs.job_records import (
+from predict.measured_runs.records import (
     JobRecord,
     MeasuredJob,
     learnt,

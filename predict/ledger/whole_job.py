@@ -245,9 +245,10 @@ def _all_phases(parts: Sequence[TrainingCost]) -> TrainingCost:
 
 
 def checkpoint_bytes(run: TrainingRun) -> float:
-    """Weights that are trained, of the whole model, and their optimizer state; gradients are not saved."""
+    """Weights that are trained, of the whole model, and their optimizer state; gradients are not saved. Weights in few bits are saved as
+    their products read them, and shards in fp32 as they are."""
     each = bytes_per_parameter(run, memory_profile_of(run))
-    return float(trained_parameters(run)) * (weight_bytes(run) + each.optimizer)
+    return float(trained_parameters(run)) * (max(weight_bytes(run), each.weights) + each.optimizer)
 
 
 def loaded_bytes(run: TrainingRun) -> float:

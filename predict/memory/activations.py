@@ -274,6 +274,20 @@ class ChunkCounter:
             in_graphs=sum(unit.activations.in_graphs_bytes for unit in units),
         )
 
+    def forward_alone(self, chunk: ChunkUnits) -> float:
+        """The peak of a microbatch's forward that keeps nothing for a backward, with the whole weights that are gathered for it."""
+        units = [self.unit(unit) for unit in chunk.units]
+        ahead = _gathered_ahead(units, self._in_transfer(chunk) / 2)
+        working = (
+            self._alone(unit).forward_working_bytes + of_unit.gathered + next_gathered
+            for unit, of_unit, next_gathered in zip(chunk.units, units, ahead, strict=True)
+        )
+        return sum(unit.throughout for unit in units) + max(working)
+
+    def _alone(self, unit: Unit) -> Activations:
+        rank = RankShare(run=run_of_unit(self._run, unit)) if unit.of_tower else self._rank
+        return _without_graph(rank.of_layer(unit.kind) if unit.kind else rank, self._profile, unit)
+
     def _in_transfer(self, chunk: ChunkUnits) -> float:
         """Elements whose gradients are held whole at once while they are reduced, without those of the unit that is computed."""
         least = self._profile.elements_in_transfer

@@ -169,6 +169,12 @@ def memory_of(
     return MemoryModel(run).estimate(timeline, safety_margin)
 
 
+def forward_bytes(run: TrainingRun) -> float:
+    """Bytes that a microbatch's forward holds at once on the fullest pipeline rank, beside state and buffers, where no backward follows."""
+    model = MemoryModel(run)
+    return max(model.counter.forward_alone(chunk) for rank in model.units for chunk in rank)
+
+
 class MemoryModel:
     """The units, chunks and buffers of a run's pipeline ranks, from which an order of actions makes peaks."""
 

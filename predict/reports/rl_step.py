@@ -111,10 +111,12 @@ def rl_misfit(memory: RlMemory) -> str:
     if memory.fits:
         return ""
     worst = memory.worst
-    return (
-        f"{memory.verdict}: {worst.phase} needs {size(worst.peak)} per GPU, which has {size(memory.capacity)}; "
-        "offload state (rl.offload), give the engine less (rl.rollout.memory_share), or shard more"
+    fix = (
+        "make its microbatches smaller (rl.passes)"
+        if worst is memory.passing
+        else "offload state (rl.offload), give the engine less (rl.rollout.memory_share)"
     )
+    return f"{memory.verdict}: {worst.phase} needs {size(worst.peak)} per GPU, which has {size(memory.capacity)}; {fix}, or shard more"
 
 
 def rl_memory_json(memory: RlMemory) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from predict.interval import Interval
-from predict.memory.estimate import SAFETY_MARGIN, Verdict, probability_of, upper_of, verdict_of
+from predict.memory.estimate import SAFETY_MARGIN, Verdict, forward_bytes, probability_of, upper_of, verdict_of
 from predict.rl.phases import NAMES
 from predict.rl.section import COLOCATED
-from predict.rl.training import moved_bytes, moved_time, state_of
+from predict.rl.training import moved_bytes, moved_time, pass_run, state_of
 
 if TYPE_CHECKING:
     from predict.rl.config import RlRun
@@ -84,6 +84,8 @@ class RlMemory:
     updating: Moment
     """The update of the actor."""
     updating_critic: Moment | None
+    passing: Moment | None
+    """The log-probabilities of the actor, or of the reference, where larger microbatches make them fuller than the update."""
     capacity: float
     kv_used: float
     """Bytes of the cache that hold keys and values at most."""
@@ -92,8 +94,8 @@ class RlMemory:
     @property
     def moments(self) -> tuple[Moment, ...]:
         """The moments in the order of the step."""
-        critic = [self.updating_critic] if self.updating_critic else []
-        return (self.generating, *critic, self.updating)
+        between = [moment for moment in (self.passing, self.updating_critic) if moment]
+        return (self.generating, *between, self.updating)
 
     @property
     def worst(self) -> Moment:
@@ -143,14 +145,38 @@ def memory_of(rl: RlRun, rollout: Rollout, actor: Prediction, critic: Prediction
         terms = _at_work(prediction) | {"other_models": others + sum(beside.values())} | asleep
         return moment(phase, terms, prediction.memory.worst.width)
 
+    def fuller_pass(updating: Moment) -> Moment | None:
+        name = next((name for name, runs in _passes(section).items() if runs), "")
+        run = replace(pass_run(rl), plan=actor.run.plan)
+        if not name or _tokens_at_once(run) <= _tokens_at_once(actor.run):
+            return None
+        needed = of_actor | {"parameters": worst.parameters, "activations": forward_bytes(run)}
+        buffers = worst.buffers + worst.slack + worst.device
+        terms = needed | {"buffers": buffers, "other_models": others + sum(of_critic.values())} | asleep
+        found = moment(name, terms, worst.width)
+        return found if found.peak > updating.peak else None
+
+    updating = update(UPDATING, actor, of_critic)
     return RlMemory(
         generating=moment(GENERATING, (trainer if colocated else {}) | engine, worst.width if colocated else 0.0),
-        updating=update(UPDATING, actor, of_critic),
+        updating=updating,
         updating_critic=update(UPDATING_CRITIC, critic, of_actor) if critic else None,
+        passing=fuller_pass(updating),
         capacity=actor.memory.capacity_bytes,
         kv_used=rollout.served.most_blocks * room.block,
         moved=tuple(_moved(rl, actor, critic)),
     )
+
+
+def _passes(section: RlSection) -> dict[str, bool]:
+    """The passes without a backward of the actor's shape → whether a step has them."""
+    return {"old_log_prob": section.old_log_prob, "ref": section.has_reference}
+
+
+def _tokens_at_once(run: TrainingRun) -> int:
+    """Tokens of a replica's longest microbatch."""
+    run = run.with_longest_row
+    return run.batch.micro * run.batch.seq_len
 
 
 def _kept(section: RlSection, model: Prediction) -> dict[str, float]:

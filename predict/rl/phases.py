@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from predict.interval import Interval, sum_of_phases
+from predict.ledger.whole_job import checkpoint_bytes
 from predict.model.spec import ModelSpec
-from predict.rank.share import held_dtype, weight_bytes
+from predict.rank.share import held_dtype
 from predict.rl.config import RlRun
 from predict.step.breakdown import add_up
 from regressors.features.arrays import Floats
@@ -193,17 +194,12 @@ def _longer(phase: Phase, moving: Interval) -> Phase:
     return replace(phase, time=sum_of_phases([phase.time, moving]), bound_by=bound_by, parts=parts)
 
 
-OPTIMIZER_BYTES = 12
-"""Bytes per parameter of the master copy and of Adam's two moments, in fp32."""
-
-
 def checkpoint_phase(rl: RlRun) -> Phase | None:
     """A step's share of a checkpoint, which every rank waits for; None where none is saved."""
     saved, base = rl.section.checkpoint, rl.base
     if not saved.every:
         return None
-    size_bytes = base.model.parameters * (weight_bytes(base) + OPTIMIZER_BYTES)
-    time_us = SECOND_US * size_bytes / (saved.gb_per_s * 1e9) / saved.every
+    time_us = SECOND_US * checkpoint_bytes(base) / (saved.gb_per_s * 1e9) / saved.every
     gpus = base.cluster.world_size
     return Phase(
         name="checkpoint", time=Interval.exactly(time_us), gpus=gpus, bound_by="storage", parts={STORAGE: time_us}

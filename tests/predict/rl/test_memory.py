@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from predict import rl_step
+from predict.reports.rl_step import rl_misfit
 from predict.rl.memory import RlMemory
 from sampling.files.places import CONFIGS
 
@@ -83,3 +84,19 @@ def test_beside_adapters_the_reference_is_the_base_without_them() -> None:
     assert times["ref"] == pytest.approx({each.name: each.time.median_us for each in plain.phases}["ref"], rel=1e-6)
     away = rl_step(CONFIG, [*lora[:-1], "rl.offload=[parameters, reference]"]).memory.moved
     assert [each.state for each in away if each.phase == "ref"] == ["parameters"]
+
+
+def test_passes_in_larger_microbatches_than_the_update_may_be_the_fullest_moment() -> None:
+    usual, larger = memory(), memory("rl.passes.max_tokens=131072")
+    assert usual.passing is None
+    assert larger.passing is not None and larger.worst is larger.passing
+    assert "smaller (rl.passes), or shard more" in rl_misfit(larger)
+    assert [moment.phase for moment in larger.moments] == ["gen", "old_log_prob", "update_actor"]
+    # gradients and optimizer are offloaded; the logits of a microbatch take more than all else
+    assert {"gradients", "optimizer"}.isdisjoint(larger.passing.terms)
+    twice = memory("rl.passes.max_tokens=262144").passing
+    assert twice is not None
+    assert twice.terms["activations"] == pytest.approx(2 * larger.passing.terms["activations"], rel=0.01)
+    without = memory("rl.passes.max_tokens=131072", "rl.old_log_prob=false")
+    assert without.passing is not None and without.passing.phase == "ref"
+    assert memory("rl.passes.max_tokens=131072", "rl.old_log_prob=false", "rl.reference=false").passing is None

@@ -120,6 +120,11 @@ def test_a_checkpoint_is_spread_over_its_steps() -> None:
     step = step_of("rl.checkpoint.every=10", "rl.checkpoint.gb_per_s=5")
     parameters = step.rl.base.model.parameters
     assert median(step, "checkpoint") == pytest.approx(1e6 * parameters * (2 + 4 + 4 + 4) / 5e9 / 10, rel=1e-12)
+    # shards in fp32 are the master copy, and of adapters alone something is saved
+    sharded = step_of("rl.checkpoint.every=10", "rl.checkpoint.gb_per_s=5", "execution.framework=fsdp", "plan.zero=3")
+    assert median(sharded, "checkpoint") == pytest.approx(1e6 * parameters * (4 + 4 + 4) / 5e9 / 10, rel=1e-12)
+    adapted = step_of("rl.checkpoint.every=10", "rl.checkpoint.gb_per_s=5", "adapters.kind=lora")
+    assert median(adapted, "checkpoint") < 0.02 * median(step, "checkpoint")
 
 
 def test_weights_are_sent_and_saved_as_the_trainer_holds_them_or_loaded_as_the_engines_do() -> None:

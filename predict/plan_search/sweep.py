@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from predict import estimate
 from predict.config.choices import SUFFIXES, is_choice, values_of
-from predict.config.document import Config, name_of, value_at
+from predict.config.document import Config, name_of, read_config, value_at
 from predict.config.overrides import OPTION as SET
 from predict.config.overrides import as_settings, parse_overrides
 from predict.kinds import KINDS, EnumeratedKind, Kind, ServerOptions, Values, kind, kind_of
@@ -269,7 +269,10 @@ def swept_space(
     estimate: Estimate,
     of_servers: ServerOptions | None = None,
 ) -> SweepSpace[Any]:
-    """The space of a config under every combination of `vary`. UserError with every fault of these, and of the questions on servers."""
+    """The space of a config under every combination of `vary`. ConfigError for a file that is no config; UserError with every fault of
+    the rest, and of the questions on servers."""
+    if isinstance(config, str | Path):
+        read_config(config)  # its sections decide which keys there are to vary
     of, predict = kind(kind_of(config)), estimate
     varied: tuple[Varied, ...] = ()
     with Checks() as checks:

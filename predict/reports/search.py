@@ -11,7 +11,7 @@ from predict.plan_search.search import SHORT, in_words, settings_json
 from predict.reports import search_columns
 from predict.reports.money import ASSUMED_GOODPUT, tokens_text
 from predict.reports.printed import Renderable, Table
-from predict.reports.sweep import REPORTS, count_text, reasons_text
+from predict.reports.sweep import REPORTS, count_text, reasons_text, value_text
 from predict.reports.text import escape, figures_table, first_lines_of, first_that_fits, hanging, stacked
 from predict.serialise import versioned
 from sampling.files.faults import counted
@@ -175,7 +175,7 @@ def _ranking(answer: SearchAnswer, *, several_clusters: bool = False) -> Rendera
             plan = row.plan
             mark = f"{row.place}{' =' if row.tied else ''}"
             cluster = [_cluster(plan)] if several_clusters else []
-            values = [mark, *cluster, *(escape(_value(plan.settings.get(path))) for path in varying)]
+            values = [mark, *cluster, *(escape(value_text(plan.settings.get(path))) for path in varying)]
             table.add_row(*values, *search_columns.cells(kept, row))
         return table
 
@@ -184,10 +184,6 @@ def _ranking(answer: SearchAnswer, *, several_clusters: bool = False) -> Rendera
 
 def _name(path: str) -> str:
     return SHORT.get(path, path.partition(".")[2])
-
-
-def _value(value: Any) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def _cluster(plan: RankedPrediction[Any]) -> str:

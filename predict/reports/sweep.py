@@ -122,7 +122,12 @@ def _titles(found: SweptRows[Any], report: RowsReport) -> list[str]:
 
 
 def _values(found: SweptRows[Any], row: SweptRow[Any]) -> list[str]:
-    return [str(row.settings[each.path]) for each in found.varied]
+    return [value_text(row.settings[each.path]) for each in found.varied]
+
+
+def value_text(value: Any) -> str:
+    """The value of a setting in a table."""
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def reasons_text(found: SweptRows[Any]) -> Iterator[str]:
@@ -137,7 +142,8 @@ def reasons_text(found: SweptRows[Any]) -> Iterator[str]:
     if cannot_run:
         yield from ("", f"cannot run ({' · '.join(each.path for each in found.varied)}):")
     for why, which in cannot_run.items():
-        yield f"  {escape(', '.join(which))}: {escape(why)}"
+        faults = "\n    ".join(why.splitlines())
+        yield f"  {escape(', '.join(which))}: {escape(faults)}"
     for reasons in misfits.values():
         yield escape(f"{counted(len(reasons), 'combination')} left out: {min(reasons)}")
 

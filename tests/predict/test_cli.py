@@ -182,6 +182,7 @@ def test_a_word_of_another_command_is_named_as_such(words: str, fault: str, caps
         (f"search {DEMO} --set plan=3", "error: --set: plan: 3 is not a mapping of keys"),
         (f"search {DEMO} --set batch=3", "error: --set: batch: 3 is not a mapping of keys"),
         ("sweep nowhere.yml --vary batch.micro=1", "error: nowhere.yml: there is no such file"),
+        ("sweep nowhere.yml --vary placement.tp=1,2", "error: nowhere.yml: there is no such file"),
         (f"sweep {DEMO} --vary batch.micro=1,2 --set plan.tp=x", "error: --set: plan.tp: 'x' is not a whole number"),
         (f"sweep {DEMO} --vary plan.tp=3", "error: --vary: the only combination, plan.tp=3, cannot run:"),
         (f"serving {SERVING} --set plan.tp=2", "error: --set: plan: unknown key"),

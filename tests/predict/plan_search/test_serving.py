@@ -156,3 +156,11 @@ def test_the_gpus_of_a_row_are_those_of_all_replicas() -> None:
     found = predict.serving_answer(CONFIG, settings, model="formula")
     gpus = next(column for column in server_columns(found) if column.heading == "GPUs")
     assert gpus.value(found) == 6
+
+
+def test_a_table_has_yes_and_no_and_every_fault_of_a_combination_under_it(command: Command) -> None:
+    keys = ("--vary", "placement.expert_parallel=true,false", "--vary", "placement.tp=1,3")
+    text = command.text("sweep", str(CONFIG), *options((*SMALL, "model=qwen3-30b-a3b")), *keys, "--model", "formula")
+    assert "True" not in text and "False" not in text
+    assert "\n  yes · 3: --vary: placement.tp: 3 does not divide" in text
+    assert "\n    --vary: placement.expert_parallel: the 128 experts" in text

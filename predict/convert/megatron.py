@@ -469,7 +469,7 @@ def _attention(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
 
 
 def _read_attention(given: Arguments) -> str:
-    backend = given.text("attention_backend", "auto")
+    backend = given.text("attention_backend", "auto").removeprefix("AttnBackend.")  # as Megatron-LM prints it
     return {FLASH: FLASH, **{theirs: own for own, theirs in BACKENDS.items() if theirs != FLASH}}.get(backend, backend)
 
 

@@ -172,13 +172,15 @@ class _Reader:
 
     def _one(self, words: list[str]) -> bool | None:
         """Run a command, a block or a group; whether it succeeds, None where the script alone does not decide it."""
+        if not words:  # a script that is broken
+            return None
         if words[0] in OPENING:
             self._block(words[0], words[1 : end_of_block(words, 0)])
         elif words[0] == "{":
             self._run(words[1:-1])
         elif words[0] in TESTS or words[0].startswith("(("):
             return self._test(words)
-        elif words:
+        else:
             self._command(words)
             return None if words[0] in QUERIES else True
         return True
@@ -452,7 +454,7 @@ class _Reader:
 
     def _test(self, words: list[str]) -> bool | None:
         """The outcome of one test; None where the script alone does not decide it."""
-        first = (self._expand(words[0]) if words[0].startswith("$") else words)[:1]
+        first = (self._expand(words[0]) if words[:1] and words[0].startswith("$") else words)[:1]
         joints = {"&&", "||"} & set(words)
         match first:
             case ["!"]:

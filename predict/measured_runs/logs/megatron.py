@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from predict.convert.arguments import Arguments
+from predict.convert.megatron import FLASH
 from predict.convert.tool import ForeignFile, Reading, Source, read_with
 from predict.convert.tools import tool_of
 from predict.measured_runs.logs import figure, times, whole
@@ -63,6 +64,7 @@ NEGATED: Mapping[str, str] = {
 }
 """Argument that is printed → the flag that makes it false."""
 PROGRAM = "pretrain_gpt.py"
+ATTENTION = "execution.attention"
 
 
 def stated(lines: Sequence[str]) -> Stated:
@@ -79,6 +81,9 @@ def stated(lines: Sequence[str]) -> Stated:
         elif section != "usual":
             settings |= {f"{section}.{key}": value for key, value in values.items()}
     uncertain = [f"{fault.path}: {fault.problem}" for fault in read.faults]
+    if settings.get(ATTENTION) == FLASH:
+        del settings[ATTENTION]
+        uncertain.append(f"{ATTENTION}: flash, of a version that is not printed; --set {ATTENTION}=fa2 or fa3 names it")
     world = printed.get("world_size")
     degrees = {"plan.tp": 1, "plan.pp": 1, "plan.cp": 1, **settings}
     if isinstance(world, int) and world > 0:

@@ -117,6 +117,26 @@ def test_variables_that_grow_are_not_followed_for_ever() -> None:
     assert read_shell("\n".join(['A41="--x"', *lines, "run.py --lr $A0 --bf16"])).commands[0][-1] == "--bf16"
 
 
-@pytest.mark.parametrize("text", ["if", "((((", "${", "'", '"', "case", "for x in", "f() {", "<<EOF", "a=(", "$(("])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "&& && ",
+        "! | ",
+        "a || ;",
+        "[[ ",
+        "{ ",
+        "if",
+        "((((",
+        "${",
+        "'",
+        '"',
+        "case",
+        "for x in",
+        "f() {",
+        "<<EOF",
+        "a=(",
+        "$((",
+    ],
+)
 def test_a_broken_script_ends(text: str) -> None:
     read_shell(text * 50)

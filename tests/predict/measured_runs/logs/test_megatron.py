@@ -1,7 +1,12 @@
 """The arguments that Megatron prints before it trains."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from predict.measured_runs.steady_state import Stated
 from tests.predict.measured_runs.log_lines import megatron
 from tests.predict.measured_runs.logs.log_text import log
 
@@ -34,15 +39,32 @@ PRINTED = {
 }
 
 
-def test_arguments_are_read_as_those_of_a_script(tmp_path: Path) -> None:
+def stated_by(tmp_path: Path, printed: Mapping[str, Any]) -> Stated:
     lines = [
         "------------------------ arguments ------------------------",
-        *(f"  {name} {'.' * (48 - len(name))} {value}" for name, value in PRINTED.items()),
+        *(f"  {name} {'.' * (48 - len(name))} {value}" for name, value in printed.items()),
         "-------------------- end of arguments ---------------------",
         "  num_layers ............ 99",
         *(megatron(step, 7.5) for step in range(1, 5)),
     ]
-    stated = log(tmp_path, "\n".join(lines)).stated
+    return log(tmp_path, "\n".join(lines)).stated
+
+
+@pytest.mark.parametrize(
+    ("printed", "attention"),
+    [("AttnBackend.auto", "best"), ("AttnBackend.fused", "cudnn"), ("AttnBackend.flash", None)],
+)
+def test_values_are_read_as_they_are_printed(tmp_path: Path, printed: str, attention: str | None) -> None:
+    moments = {"exp_avg_dtype": "torch.bfloat16", "exp_avg_sq_dtype": "torch.bfloat16"}
+    optimizer = {"use_precision_aware_optimizer": True, "main_params_dtype": "torch.float16", **moments}
+    stated = stated_by(tmp_path, {**PRINTED, "attention_backend": printed, **optimizer})
+    found = [stated.settings.get(f"execution.{key}") for key in ("attention", "master_dtype", "moment_dtype")]
+    assert found == [attention, "fp16", "bf16"]
+    assert any(each.startswith("execution.attention: flash") for each in stated.uncertain) is (attention is None)
+
+
+def test_arguments_are_read_as_those_of_a_script(tmp_path: Path) -> None:
+    stated = stated_by(tmp_path, PRINTED)
     settings = stated.settings
     assert settings["model"] == "llama3-8b"
     plan = {key: value for key, value in settings.items() if key.startswith("plan.")}

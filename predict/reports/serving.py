@@ -275,6 +275,11 @@ def _one(server: LoadedServer, outcome: LoadOutcome) -> Iterator[Renderable]:
         )
     elif outcome.may_grow:
         yield "NEAR SATURATION: with steps at the upper bound of their interval the queue grows"
+    if outcome.is_short and not outcome.grows:
+        yield (
+            f"SHORT LOAD: a request takes {duration(latency.e2e.mean_us)} of the {plain(outcome.load.duration_s)} s in which they arrive, so that the "
+            "server is never as busy as under this rate for long; raise load.duration_s"
+        )
     if not latency.is_steady:
         yield (
             "NOT STEADY: the first conversations hardly end before the last ones begin, so that the server is never as busy as under this rate "
@@ -399,7 +404,7 @@ def _load_json(server: LoadedServer, one: LoadOutcome) -> dict[str, Any]:
         | {"per_replica": picked(one.per_replica, "requests_per_s output_tokens_per_s queue_growth_per_s")}
         | picked(
             one,
-            "overloaded=grows may_be_overloaded=may_grow cache_share=kv_share preemptions=served.preemptions steps=served.steps",
+            "overloaded=grows may_be_overloaded=may_grow short_load=is_short cache_share=kv_share preemptions=served.preemptions steps=served.steps",
         )
         | _fleet_json(server, one)
     )

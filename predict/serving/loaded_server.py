@@ -25,6 +25,9 @@ GROWING = 0.03
 """Share of the arrivals by which a queue grows that is not chance: below saturation it is under 0.01 in a minute."""
 LEAST_GROWN = 5.0
 """Requests by which a queue must have grown: in a load of few requests, a burst looks like a large share."""
+SHORT = 0.25
+"""Mean time of requests over the time in which they arrive, above which a load is short: at its beginning and at its end the server is not
+as busy as between them."""
 SEARCHED = 1000
 """Requests that a rate is judged by in a search, at least: a p99 rests on ten of them."""
 CONVERSED_S, MOST_CONVERSED = 600.0, 20_000
@@ -120,6 +123,14 @@ class LoadOutcome:
     def may_grow(self) -> bool:
         """Whether it does with steps at the upper bound of their interval."""
         return self._grows(self.high)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether an open loop ends before the server is as busy as under its rate for long, by SHORT. Requests of a file are served as
+        they are, and conversations begin before the load does."""
+        load = self.load
+        is_drawn = not load.concurrency and not load.file and self.served.traffic.talk is None
+        return is_drawn and self.latency.e2e.mean_us > SHORT * load.duration_s * SECOND_US
 
     @property
     def requests_per_s(self) -> float:

@@ -74,6 +74,14 @@ def test_as_many_requests_are_in_flight_as_a_loop_has(in_flight: int, streams: s
     assert one.per_replica.requests_per_s == pytest.approx(one.requests_per_s / one.replicas)
 
 
+def test_a_load_is_short_beside_requests_that_take_a_good_part_of_it() -> None:
+    short, long = (loaded("load.output=600", f"load.duration_s={seconds}").as_configured() for seconds in (10, 100))
+    assert short.requests_per_s > 1.05 * short.load.rate
+    assert long.requests_per_s == pytest.approx(long.load.rate, rel=0.1)
+    loop = loaded("load.rate=0", "load.concurrency=8", "load.output=600", "load.duration_s=1").as_configured()
+    assert (short.is_short, long.is_short, loop.is_short) == (True, False, False)
+
+
 def test_capacity_is_what_a_server_does_under_overload() -> None:
     """Answers of whole length alone count, however few requests run at once."""
     for places in (1, 16):

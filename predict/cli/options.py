@@ -28,9 +28,9 @@ def add_config(command: argparse.ArgumentParser) -> None:
     add_settings(command)
 
 
-def add_settings(command: argparse.ArgumentParser) -> None:
-    """Options that change how a config is read: --set, and the folder of the user's own data."""
-    add_overrides(command)
+def add_settings(command: argparse.ArgumentParser, *, of_servers: bool = False) -> None:
+    """Options that change how a config is read, one `of_servers` or of a training: --set, and the folder of the user's own data."""
+    add_overrides(command, OF_SERVERS if of_servers else OF_TRAINING)
     add_data(command)
 
 
@@ -58,15 +58,22 @@ class _Setting(argparse.Action):
         setattr(namespace, self.dest, [*before, value])
 
 
-def add_overrides(command: argparse.ArgumentParser) -> None:
+OF_TRAINING = (
+    "--set plan.tp=2, where dp takes the ranks that are left unless it is set too; a path counts from CONFIG's folder, and an order file "
+    "from the working directory"
+)
+OF_SERVERS = "--set placement.tp=2; a path counts from CONFIG's folder"
+"""An example of a setting, and what is particular to some."""
+
+
+def add_overrides(command: argparse.ArgumentParser, example: str = OF_TRAINING) -> None:
     command.add_argument(
         OPTION,
         dest="overrides",
         action=_Setting,
         default=[],
         metavar="KEY=VALUE",
-        help="override a key, as in --set plan.tp=2, where dp takes the ranks that are left unless it is set too; a path counts from "
-        "CONFIG's folder, and an order file from the working directory; may be repeated, and of one key the last counts",
+        help=f"override a key, as in {example}; may be repeated, and of one key the last counts",
     )
 
 

@@ -52,7 +52,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--sweep", metavar="rate=VALUES", help="several rates: rate=2,8,16 or rate=FIRST..LAST..STEP")
     command.add_argument("-o", "--output", type=Path, metavar="FILE", help="a plot of the sweep, .svg or .png")
     cli.add_serving_questions(command)
-    cli.add_settings(command)
+    cli.add_settings(command, of_servers=True)
     cli.add_json(command)
 
 

@@ -44,7 +44,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--source", default="", metavar="TEXT", help="provenance of the runs, kept with the coefficients"
     )
     command.add_argument("--output", type=Path, metavar="FILE", help="write the coefficients there (.json)")
-    add_settings(command)
+    add_settings(command, of_servers=True)
     add_json(command)
 
 

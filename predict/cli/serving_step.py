@@ -33,7 +33,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--prefill", action="append", default=[], metavar="[COUNTx]TOKENS[@CONTEXT]", help="chunks of prompts"
     )
     add_step_model(command, more=", or all side by side")
-    add_settings(command)
+    add_settings(command, of_servers=True)
     add_json(command)
 
 

@@ -68,6 +68,10 @@ from sampling.store.profiles import (
 )
 
 SECTIONS = ("model", "hardware", "profile", "placement", "engine", "speculation", "load", "fleet", "tiers")
+OF_TRAINING = {
+    "adapters": "a section of training configs; servers of adapters are not modelled, and merged ones cost nothing: remove it"
+}
+"""Sections that a server might be thought to have, and why it has none."""
 USUAL_HARDWARE = "H100"
 REQUIRED = {"model": "llama3-8b", "hardware": USUAL_HARDWARE}
 Values = dict[str, Any]
@@ -138,7 +142,8 @@ def load_serving(config: Config, overrides: Sequence[str] = ()) -> ServingRun:
         return loaded
     given, of_model = read_serving(config, overrides)
     document, faults = given.content, given.faults
-    faults += unknown_keys(document, SECTIONS)
+    faults += unknown_keys({key: value for key, value in document.items() if key not in OF_TRAINING}, SECTIONS)
+    faults += [Fault(path=key, problem=why) for key, why in OF_TRAINING.items() if key in document]
     if isinstance(load_keys := document.get("load"), dict):
         options = frozenset(key for key in load_keys if f"load.{key}" in given.sources)
         document["load"] = without_replaced(load_keys, options)

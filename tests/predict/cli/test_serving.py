@@ -110,6 +110,7 @@ def test_answers_of_one_token_have_no_time_per_token(command: Command) -> None:
         ("load.rate=0.001", "load.rate: 0.001 requests/s for load.duration_s, 60 s, are less than one request; give"),
         ("load.requests=5", "whose rate and duration_s give them; give concurrency, or remove it"),
         ("speculation.by_position=[0.5, 0.7]", "give falling shares"),
+        ("adapters.kind=lora", "adapters: a section of training configs; servers of adapters are not modelled"),
     ],
 )
 def test_a_wrong_setting_is_reported_with_its_fix(command: Command, setting: str, said: str) -> None:

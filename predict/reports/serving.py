@@ -280,7 +280,7 @@ def _one(server: LoadedServer, outcome: LoadOutcome) -> Iterator[Renderable]:
             f"SHORT LOAD: a request takes {duration(latency.e2e.mean_us)} of the {plain(outcome.load.duration_s)} s in which they arrive, so that the "
             "server is never as busy as under this rate for long; raise load.duration_s"
         )
-    if not latency.is_steady:
+    if not latency.is_steady and not outcome.grows:
         yield (
             "NOT STEADY: the first conversations hardly end before the last ones begin, so that the server is never as busy as under this rate "
             "for long; raise load.duration_s"

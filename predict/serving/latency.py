@@ -10,7 +10,7 @@ from predict.serving.coefficients import Client
 from predict.serving.simulate import Served
 from predict.serving.token_gaps import TokenGaps
 from predict.serving.traffic import ENDED_BY_THEN, Traffic
-from regressors.features.arrays import Floats
+from regressors.features.arrays import Floats, Ints
 from sampling.units import SECOND_US
 
 PERCENTILES = (50, 90, 99)
@@ -164,13 +164,19 @@ def _steady_us(traffic: Traffic) -> tuple[float, float] | None:
     before many end."""
     if traffic.talk is None:
         return None
-    talks = int(traffic.talk.max()) + 1
-    begins, ends = np.full(talks, np.inf), np.zeros(talks)
-    np.minimum.at(begins, traffic.talk, traffic.arrival_us)
+    begins = _begins_us(traffic.talk, traffic.arrival_us)
+    ends = np.zeros(len(begins))
     np.maximum.at(ends, traffic.talk, traffic.arrival_us)
     since = float(begins.min() + np.quantile(ends - begins, ENDED_BY_THEN))
     until = float(begins.max())
     return (since, until) if np.any((traffic.arrival_us >= since) & (traffic.arrival_us <= until)) else None
+
+
+def _begins_us(talk: Ints, arrival_us: Floats) -> Floats:
+    """µs at which each conversation begins."""
+    begins = np.full(int(talk.max()) + 1, np.inf)
+    np.minimum.at(begins, talk, arrival_us)
+    return begins
 
 
 def _judged(requests: int, in_flight: int) -> slice:
@@ -202,12 +208,15 @@ def _mean_waiting(served: Served) -> float:
 
 
 def _queue_growth_per_s(served: Served) -> float:
-    """Growth per second of the number of requests that wait at an arrival."""
+    """Growth per second of the number of requests that wait at an arrival; of conversations, while others begin: after that it falls,
+    whether or not the server has kept up with them."""
     arrival = served.traffic.arrival_us
     started = np.searchsorted(np.sort(served.start_us), arrival, side="right")
     waiting = np.maximum(np.arange(len(arrival)) - started, 0)
-    if _steady_us(served.traffic):
-        arrival, waiting = arrival[_judged_of(served)], waiting[_judged_of(served)]
+    talk = served.traffic.talk
+    if talk is not None:
+        counted = _judged_of(served) if _steady_us(served.traffic) else arrival <= _begins_us(talk, arrival).max()
+        arrival, waiting = arrival[counted], waiting[counted]
     later = slice(round((1 - WATCHED) * len(arrival)), None)
     times_s = arrival[later] / SECOND_US
     if len(times_s) < 2 or times_s[-1] == times_s[0]:

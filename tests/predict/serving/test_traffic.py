@@ -85,7 +85,17 @@ def test_conversations_are_answered_at_the_rate_that_is_stated() -> None:
 
 
 def test_a_load_whose_conversations_outlast_it_is_not_steady() -> None:
-    """Ten turns of an answer that takes a second, all of which begin within one."""
+    """Ten turns of an answer that takes a second, all of which begin within one: few of them, with which the engine keeps up."""
     config = ["load.rate=10", "load.duration_s=1", "load.prompt=20", "load.output=150", "load.prefix.turns=10"]
     run = load_serving(CONFIG, config)
-    assert not LoadedServer(run, stepper(run.server)).as_configured().latency.is_steady
+    found = LoadedServer(run, stepper(run.server)).as_configured()
+    assert (found.latency.is_steady, found.grows) == (False, False)
+
+
+def test_conversations_that_an_engine_does_not_keep_up_with_are_an_overload() -> None:
+    """However long they come: the queue falls once no others begin, and was once taken for one that does not grow."""
+    config = ["load.rate=60", "load.prompt=1000", "load.output=50", "load.prefix.turns=3", "engine.max_num_seqs=8"]
+    for duration_s in (30, 60):
+        run = load_serving(CONFIG, [*config, f"load.duration_s={duration_s}"])
+        found = LoadedServer(run, stepper(run.server, "formula")).as_configured()
+        assert (found.latency.is_steady, found.grows) == (False, True)

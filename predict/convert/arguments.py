@@ -16,6 +16,7 @@ from predict.run.tuning import Tuning
 from predict.run.vision import Vision
 from sampling.errors import UserError
 from sampling.files.faults import Fault, shown
+from sampling.files.schema import LARGEST
 
 T = TypeVar("T")
 NOTHING = ("", "None", "null")
@@ -57,15 +58,17 @@ class Arguments:
             return default
         return found
 
-    def count(self, name: str) -> int | None:
-        """A whole number of 0 or more; None where it is not given."""
+    def count(self, name: str, most: int = LARGEST) -> int | None:
+        """A whole number from 0 to `most`; None where it is not given."""
         found = self.value(name)
         if found is None or found is False or found in NOTHING:
             return None
         number = self.whole(name, 0)
         if number < 0:
             self.fault(name, f"{shown(found)} is below 0; correct it")
-        return max(0, number)
+        if number > most:
+            self.fault(name, f"{shown(found)} is above {most:,}; correct it")
+        return min(max(0, number), most)
 
     def whole(self, name: str, default: int) -> int:
         """A whole number, which may be negative."""

@@ -20,6 +20,7 @@ from predict.model.shipped import shipped_model, shipped_models
 from predict.model.spec import DENSE, Experts, LayerKind, MixerShape, ModelSpec
 from sampling.files.documents import read_json
 from sampling.files.faults import shown
+from sampling.files.schema import LARGEST
 
 SIZES: Mapping[str, str] = {
     "num_layers": "layers",
@@ -129,7 +130,8 @@ def _runs(values: list[int]) -> list[tuple[int, int]]:
 
 def read_model_arguments(given: Arguments, *, name: str) -> ModelSpec | None:
     """The model of Megatron-LM's arguments, whose vocab is 0 where only a tokenizer gives it; None where no size is given."""
-    sizes = {own: given.count(argument) for argument, own in SIZES.items()}
+    most = {"layers": MOST_LAYERS}
+    sizes = {own: given.count(argument, most.get(own, LARGEST)) for argument, own in SIZES.items()}
     if not any(sizes.values()):
         return None
     for argument, own in SIZES.items():

@@ -147,7 +147,9 @@ def test_more_than_the_peak_is_said_to_be_impossible(command: Command) -> None:
 def test_a_change_of_a_config_is_written_once_and_the_error_has_the_sign_of_validate(command: Command) -> None:
     said = command.text("diagnose", str(CONFIGS / "runs" / "demo.yml"), "--log", "850ms")
     found = command.json("diagnose", str(CONFIGS / "runs" / "demo.yml"), "--log", "850ms")
-    for change in found["changes"]:
+    others = [change for change in found["changes"] if not change["mends"]]
+    assert others
+    for change in others:
         for line in change["in_their_words"]:
             key, value = line.split(": ", 1)
             assert said.count(f"{key}={value}") == 1 and line not in said

@@ -218,6 +218,11 @@ masters."""
 USUAL = "usual"
 """Section of what holds where no file says otherwise."""
 DEGREES = ("tp", "pp", "cp", "dp")
+COUNTED: Mapping[str, Sequence[str]] = {
+    "cluster": ("nodes", "gpus_per_node"),
+    "plan": DEGREES,
+    "batch": ("micro", "global"),
+}
 EXAMPLES: Mapping[str, str] = {"micro": "1", "seq_len": "4096"}
 """Keys of the batch that nothing else shows, with an example of each."""
 
@@ -257,7 +262,7 @@ def import_config(
     with Checks() as checks:
         for named, faults in [
             *((file, [fault for each in found for fault in each.faults]) for file, found in by_file.items()),
-            (sources[""], [*clashes, *unreadable]),
+            (sources[""], [*clashes, *unreadable, *_faults_of_counts(content)]),
             (OPTION, _faults_of_settings(given)),
         ]:
             with checks.one():
@@ -288,14 +293,24 @@ def _in_short(paths: Sequence[Path]) -> str:
     return f"{paths[0]} and {counted(more, 'more file')}" if more else str(paths[0])
 
 
+def _faults_of_counts(content: Mapping[str, Any]) -> list[Fault]:
+    """Faults of the numbers of the files from which others are counted; a text of a command line may stand where one is meant."""
+    counts = {
+        section: {name: value for name, value in content.get(section, {}).items() if name in names}
+        for section, names in COUNTED.items()
+    }
+    return [fault for section, values in counts.items() for fault in _faults_of(section, values)]
+
+
 def _faults_of_settings(given: Mapping[str, Any]) -> list[Fault]:
     """Faults of the user's settings from which others are counted."""
-    faults: list[Fault] = []
-    for section in ("cluster", "plan", "batch"):
-        values = _of_section(section, given)
-        keys = [key for key in SECTIONS[section] if key.name in values]
-        faults += check({key.name: values[key.name] for key in keys}, keys, section=section)[1]
-    return faults
+    return [fault for section in COUNTED for fault in _faults_of(section, _of_section(section, given))]
+
+
+def _faults_of(section: str, values: Mapping[str, Any]) -> list[Fault]:
+    """Faults of the values that are keys of a section."""
+    keys = [key for key in SECTIONS[section] if key.name in values]
+    return check({key.name: values[key.name] for key in keys}, keys, section=section)[1]
 
 
 def _assumed_nodes(content: Mapping[str, Any], stated: Mapping[str, Any]) -> list[str]:

@@ -137,11 +137,6 @@ def read_model_arguments(given: Arguments, *, name: str) -> ModelSpec | None:
     for argument, own in SIZES.items():
         if not sizes[own] and own != "vocab":
             given.fault(argument, "missing; give it, or --set model=NAME of a shipped model")
-    if (sizes["layers"] or 0) > MOST_LAYERS:
-        given.fault(
-            "num_layers", f"{sizes['layers']} are more than {MOST_LAYERS}, the most that a model may have; correct it"
-        )
-        return None
     layers, hidden, heads = (sizes[own] or 1 for own in ("layers", "hidden", "heads"))
     vocab = sizes["vocab"] or 0
     mixer, experts = _read_mixer(given), _read_experts(given, hidden)

@@ -100,9 +100,9 @@ def _written(run: TrainingRun, tool: str) -> Statement:
     write_model(run.model, statement)
     write_numerics(run.model_keys, statement)
     write_plan(run, statement)
-    if run.model.rope and (longest := statement.arguments.get(POSITIONS, 0)) < run.batch.seq_len:
+    if run.model.rope and statement.arguments.get(POSITIONS, 0) < run.batch.seq_len:
         # Megatron-LM refuses longer sequences, and tabulates no rotary positions
-        statement.arguments[POSITIONS] = max(longest, run.batch.seq_len)
+        statement.arguments[POSITIONS] = run.batch.seq_len
     write_execution(run, statement)
     if tool == "nemo":
         refuse_lacking(run, statement)

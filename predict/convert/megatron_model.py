@@ -233,7 +233,7 @@ def _pattern(written: str) -> list[int] | None:
     """The list that an expression such as `([0]*3+[1]*58)` or `[0,1]*16` makes (arguments.py, `moe_freq_type`); None for another."""
     try:
         return _repeated(ast.parse(written.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
 
 

@@ -469,6 +469,8 @@ class _Reader:
             case [arithmetic] if arithmetic.startswith("(("):
                 number = self._number(" ".join(words).strip("()"), unset="0")
                 return None if number is None else bool(number)
+            case [command] if command not in QUERIES:  # it may be the launch itself
+                self._command(words)
         return None
 
     def _bracketed(self, words: list[str]) -> bool | None:
@@ -504,20 +506,29 @@ def _apart(words: list[str], joints: set[str]) -> list[list[str]]:
 
 
 def _with_all_arguments(values: list[Value | None]) -> Value | None:
-    """The value of several arms that has the arguments of all: the longest list, or the text that goes on where the others end."""
+    """The longest value of several arms, where all are lists or texts of arguments, or it goes on where the others end."""
     lists = [value for value in values if isinstance(value, list)]
     if lists:
         return max(lists, key=len)
-    texts = sorted((value for value in values if isinstance(value, str)), key=len)
-    goes_on = len(texts) == len(values) and all(map(str.startswith, texts[1:], texts))
-    return texts[-1] if goes_on and "--" in texts[-1] else None
+    texts = [value for value in values if isinstance(value, str) and value]
+    longest = max(texts, key=len, default="")
+    goes_on = all(longest.startswith(text) for text in texts)
+    are_arguments = all(text.lstrip().startswith("--") for text in texts)
+    return longest if "--" in longest and (goes_on or are_arguments) else None
 
 
 def _added(values: list[Value | None]) -> set[str]:
-    """Arguments that only some of several values have."""
-    words: list[set[str]] = [set(value.split() if isinstance(value, str) else value or ()) for value in values]
-    shared = words[0].intersection(*words[1:])
-    return {word for each in words for word in each - shared if word.startswith("--")}
+    """Arguments that only some of several values have, or have with this value."""
+    arguments = [_arguments(value) for value in values]
+    shared = arguments[0].intersection(*arguments[1:])
+    return {name for each in arguments for name, _ in each - shared}
+
+
+def _arguments(value: Value | None) -> set[tuple[str, str]]:
+    """Each argument with the word behind it, which is empty behind a switch."""
+    words = value.split() if isinstance(value, str) else value or []
+    behind = ["" if word.startswith("--") else word for word in [*words[1:], ""]]
+    return {(word, then) for word, then in zip(words, behind, strict=False) if word.startswith("--")}
 
 
 def _outcome(test: list[str], *, of_bash: bool) -> bool | None:

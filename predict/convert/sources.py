@@ -181,8 +181,8 @@ PRINTING = ("echo", "printf", "cat", "ls", "cp", "mkdir")
 OF_PROCESSES = ("torchrun", "deepspeed", "accelerate")
 """Programs that start a script on several processes."""
 INTERPRETERS = ("python", *OF_PROCESSES)
-OF_A_SCRIPT = re.compile(r"\$\{?\w*(PY|SCRIPT)")
-"""A variable that holds the name of a script."""
+OF_A_SCRIPT = re.compile(r"\$\{?\w*(PY|SCRIPT)\w*(?<!DIR)\}?$")
+"""A variable that holds the name of a script, not of its folder."""
 LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
 

@@ -135,14 +135,14 @@ def with_older_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with those that a switch stands for in its place."""
     found = dict(values)
     for name, opposite in OPPOSITES.items():
-        if name in found:
-            found.setdefault(opposite, str(found.pop(name)).lower() != "true")
+        if (value := found.pop(name, None)) is not None:
+            found.setdefault(opposite, str(value).lower() != "true")
     for name, stands_for in OLDER.items():
         if found.get(name) in (True, "true", "True"):
             del found[name]
             found |= {key: value for key, value in stands_for.items() if key not in found}
     if found.pop(OF_MIXTURES, None) in (True, "true", "True") and found.get("recompute_granularity") != "full":
-        modules = found.get("recompute_modules", ["core_attn"])
+        modules = found.get("recompute_modules") or ["core_attn"]
         named = [modules] if isinstance(modules, str) else list(modules)
         found |= {"recompute_granularity": "selective", "recompute_modules": [*dict.fromkeys((*named, "moe"))]}
     return found

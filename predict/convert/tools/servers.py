@@ -23,7 +23,6 @@ from predict.convert.tool import (
     read_table,
     switch,
     tool_file,
-    without,
 )
 from predict.model.shipped import shipped_model
 from predict.serving.formats import MXFP4, NVFP4, W4A16, W8A16, published_in
@@ -107,6 +106,7 @@ VLLM = (
     *_negated("engine.prefix_caching", "enable_prefix_caching"),
     *_negated("engine.chunked_prefill", "enable_chunked_prefill"),
 )
+CHUNK = "chunked_prefill_size"
 SGLANG = (
     count("placement.tp", "tp_size", "tensor_parallel_size", "tp"),
     count("placement.pp", "pp_size", "pipeline_parallel_size", "pp"),
@@ -114,7 +114,7 @@ SGLANG = (
     choice("placement.precision", "quantization", QUANTIZED),
     choice("placement.kv_precision", "kv_cache_dtype", CACHES),
     count("engine.max_num_seqs", "max_running_requests"),
-    count("engine.max_num_batched_tokens", "chunked_prefill_size"),
+    count("engine.max_num_batched_tokens", CHUNK),
     count("engine.max_model_len", "context_length"),
     count("engine.block_size", "page_size"),
     _share("mem_fraction_static"),
@@ -159,8 +159,9 @@ def _read_vllm(reading: Reading) -> Sections:
 
 
 def _read_sglang(reading: Reading) -> Sections:
-    whole = reading.given.values.get("chunked_prefill_size") in (-1, "-1")
-    given = without(reading.given, values=(-1, "-1")) if whole else reading.given
+    whole = reading.given.values.get(CHUNK) in (-1, "-1")
+    others = {name: value for name, value in reading.given.values.items() if name != CHUNK}
+    given = replace(reading.given, values=others) if whole else reading.given
     values = read_table(SGLANG, given)
     engine = values.setdefault("engine", {})
     engine["name"] = "sglang"
@@ -180,7 +181,7 @@ def _read_sglang(reading: Reading) -> Sections:
         placement["expert_parallel"] = True
     if whole:
         engine["chunked_prefill"] = False
-        given.passed_over("chunked_prefill_size")
+        given.passed_over(CHUNK)
     values |= _drafts_of_sglang(given)
     return _server(reading, values, SGLANG_MODEL)
 

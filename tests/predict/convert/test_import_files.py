@@ -270,6 +270,14 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> No
         read("b/fsdp.yaml", "a", "b")
 
 
+def test_a_folder_of_scripts_is_no_program(tmp_path: Path) -> None:
+    text = LAUNCHED.format("").replace("accelerate launch", "torchrun --log-dir ${SCRIPT_DIR}/logs --nproc-per-node 2")
+    read = read_together(
+        tmp_path, {"run.sh": text.replace("--config_file conf/fsdp.yaml --num_processes 4", "")}, "cluster.nodes=1"
+    )
+    assert read.document.content["cluster"]["gpus_per_node"] == 2
+
+
 def test_an_assumed_number_of_gpus_is_noted(tmp_path: Path) -> None:
     text = LAUNCHED.format("").replace("accelerate launch --config_file conf/fsdp.yaml --num_processes 4", "python")
     read = read_together(tmp_path, {"run.sh": text}, "cluster.nodes=1")

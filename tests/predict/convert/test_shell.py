@@ -45,6 +45,8 @@ from predict.convert.shell_words import arguments_in
         ("read -r -d '' A <<EOF\n--a 1\nEOF\nrun.py $A", "--a 1"),
         ("A=$(cat <<EOF\n--a 1\nEOF\n)\nrun.py $A", "--a 1"),
         ("run.py --a 1 \\\n  # --b 2 \\\n  --c 3", "--a 1"),
+        ("! run.py --a 1", "--a 1"),
+        ("if ! run.py --a 1; then echo failed; exit 1; fi", "--a 1"),
     ],
 )
 def test_a_command_has_the_words_that_the_script_gives_it(text: str, words: str) -> None:
@@ -58,6 +60,9 @@ def test_a_command_has_the_words_that_the_script_gives_it(text: str, words: str)
         ("A=(--a)\nif [ -f x ]; then A+=(--b 2); fi\nrun.py ${A[@]}", "--a --b 2"),
         ('A="--a"\nif [ -f x ]; then A="$A --b 2"; fi\nrun.py $A', "--a --b 2"),
         ('A="--a"\n[ -d x ] && A+=" --b 2"\nrun.py $A', "--a --b 2"),
+        ('if [ -f x ]; then A="--b 2"; fi\nrun.py --a $A', "--a --b 2"),
+        ('if [ -f x ]; then A="--b 2"; else A="--b 4"; fi\nrun.py --a $A', "--a --b 2"),
+        ("if [ -f x ]; then A=(--a --b 2); else A=(--a --b 4); fi\nrun.py ${A[@]}", "--a --b 2"),
     ],
 )
 def test_arguments_that_a_condition_adds_which_the_script_leaves_open_are_kept_and_named(text: str, words: str) -> None:

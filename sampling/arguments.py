@@ -67,9 +67,11 @@ class Parser(argparse.ArgumentParser):
         take for more of the operand before it."""
         several = [each for each in self._get_positional_actions() if each.nargs == argparse.ONE_OR_MORE]
         taken = getattr(namespace, several[0].dest, None) if len(several) == 1 else None
-        if taken is None or any(word.startswith("-") for word in unknown):
+        if not taken or not unknown or any(word.startswith("-") for word in unknown):
             return unknown
-        taken += [self._get_value(several[0], word) for word in unknown]
+        more = self._get_values(several[0], unknown)
+        if more is not argparse.SUPPRESS:
+            taken += more
         return []
 
     def _not_expected(self, words: Sequence[str]) -> str:

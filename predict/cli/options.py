@@ -63,7 +63,7 @@ OF_TRAINING = (
     "from the working directory"
 )
 OF_SERVERS = "--set placement.tp=2; a path counts from CONFIG's folder"
-"""An example of a setting, and what is particular to some."""
+"""Example of a setting in the help of `--set`, and the folder from which its paths count."""
 
 
 def add_overrides(command: argparse.ArgumentParser, example: str = OF_TRAINING) -> None:

@@ -144,8 +144,8 @@ class LoadOutcome:
 
     @property
     def _loaded_streams(self) -> float:
-        """Streams as full as the simulated one, which has the most requests of all: together they have those of the load, and are fewer
-        where a closed loop does not divide evenly."""
+        """Streams that have the load's requests if each has as many as the simulated one: that has the most of all, so that they
+        are fewer than there are where a closed loop does not divide evenly."""
         in_flight = self.load.concurrency
         return in_flight / ceil(in_flight / self.streams) if in_flight else self.streams
 

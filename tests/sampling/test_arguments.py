@@ -73,3 +73,13 @@ def test_all_faults_are_one_message_and_with_json_no_usage() -> None:
 def test_two_that_exclude_each_other() -> None:
     with pytest.raises(UserError, match="--csv: cannot be combined with --json; omit one of them"):
         made().parse_args([*WELL, "--json", "--csv"])
+
+
+def test_operands_behind_an_option_are_read_as_those_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = Parser(prog="weigh")
+    parser.add_argument("boxes", nargs="+", type=Path, metavar="BOX")
+    parser.add_argument("--csv", action="store_true")
+    assert parser.parse_args(["a", "--csv", "b"]).boxes == [Path("a"), Path("b")]
+    with pytest.raises(SystemExit):
+        parser.parse_args(["a", "--csv", ""])
+    assert capsys.readouterr().err.endswith("weigh: error: BOX: its value is empty; give one\n")

@@ -111,9 +111,10 @@ def rl_misfit(memory: RlMemory) -> str:
     if memory.fits:
         return ""
     worst = memory.worst
+    is_of_microbatches = worst is memory.passing and worst.terms["activations"] == max(worst.terms.values())
     fix = (
         "make its microbatches smaller (rl.passes)"
-        if worst is memory.passing
+        if is_of_microbatches
         else "offload state (rl.offload), give the engine less (rl.rollout.memory_share)"
     )
     return f"{memory.verdict}: {worst.phase} needs {size(worst.peak)} per GPU, which has {size(memory.capacity)}; {fix}, or shard more"

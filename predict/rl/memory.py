@@ -85,7 +85,8 @@ class RlMemory:
     """The update of the actor."""
     updating_critic: Moment | None
     passing: Moment | None
-    """The log-probabilities of the actor, or of the reference, where larger microbatches make them fuller than the update."""
+    """The log-probabilities of the actor, or of the reference, where larger microbatches, or weights of the reference that are fetched
+    beside the actor's, make them fuller than the update."""
     capacity: float
     kv_used: float
     """Bytes of the cache that hold keys and values at most."""
@@ -146,13 +147,14 @@ def memory_of(rl: RlRun, rollout: Rollout, actor: Prediction, critic: Prediction
         return moment(phase, terms, prediction.memory.worst.width)
 
     def fuller_pass(updating: Moment) -> Moment | None:
-        name = next((name for name, runs in _passes(section).items() if runs), "")
+        fetched = _fetched_reference(rl, of_actor)
+        name = "ref" if fetched else next((name for name, runs in _passes(section).items() if runs), "")
         run = replace(pass_run(rl), plan=actor.run.plan)
-        if not name or _tokens_at_once(run) <= _tokens_at_once(actor.run):
+        if not name or not (fetched or _tokens_at_once(run) > _tokens_at_once(actor.run)):
             return None
         needed = of_actor | {"parameters": worst.parameters, "activations": forward_bytes(run)}
         buffers = worst.buffers + worst.slack + worst.device
-        terms = needed | {"buffers": buffers, "other_models": others + sum(of_critic.values())} | asleep
+        terms = needed | {"buffers": buffers, "other_models": others + fetched + sum(of_critic.values())} | asleep
         found = moment(name, terms, worst.width)
         return found if found.peak > updating.peak else None
 
@@ -208,9 +210,19 @@ def _at_work(model: Prediction) -> dict[str, float]:
 def _other_weights(rl: RlRun, of_actor: Mapping[str, float]) -> float:
     """Weights of the reference and of a reward model, of what is not offloaded."""
     weights = of_actor.get("parameters", 0.0)
-    own = rl.section.has_reference and state_of(rl, "ref") == "reference"
-    stays = own and "reference" not in rl.section.offload
+    stays = _has_own_reference(rl) and "reference" not in rl.section.offload
     return weights * (float(stays) + _size(rl, rl.reward_model))
+
+
+def _has_own_reference(rl: RlRun) -> bool:
+    """Whether there is a reference whose weights are not the actor's."""
+    return rl.section.has_reference and state_of(rl, "ref") == "reference"
+
+
+def _fetched_reference(rl: RlRun, of_actor: Mapping[str, float]) -> float:
+    """Weights that the reference's pass fetches from the host while those of the actor stay."""
+    is_fetched = _has_own_reference(rl) and "reference" in rl.section.offload
+    return of_actor.get("parameters", 0.0) if is_fetched else 0.0
 
 
 def _size(rl: RlRun, other: TrainingRun | None) -> float:

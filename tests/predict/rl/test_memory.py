@@ -1,5 +1,6 @@
 """Memory of an RL step: engine beside trainer, and what offload moves."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -8,6 +9,7 @@ from predict import rl_step
 from predict.reports.rl_step import rl_misfit
 from predict.rl.memory import RlMemory
 from sampling.files.places import CONFIGS
+from tests.predict.rl.small_steps import step_of
 
 CONFIG = CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml"
 
@@ -84,6 +86,22 @@ def test_beside_adapters_the_reference_is_the_base_without_them() -> None:
     assert times["ref"] == pytest.approx({each.name: each.time.median_us for each in plain.phases}["ref"], rel=1e-6)
     away = rl_step(CONFIG, [*lora[:-1], "rl.offload=[parameters, reference]"]).memory.moved
     assert [each.state for each in away if each.phase == "ref"] == ["parameters"]
+
+
+def test_a_reference_is_fetched_beside_an_actor_that_stays() -> None:
+    """A small batch, whose activations are less than the weights."""
+    fetched = step_of("rl.offload=[reference]").memory
+    assert fetched.passing is not None and fetched.passing.phase == "ref"
+    assert fetched.passing.terms["other_models"] == pytest.approx(fetched.passing.terms["parameters"])
+    assert "other_models" not in fetched.updating.terms
+    for settings in (
+        ("rl.offload=[]",),
+        ("rl.offload=[parameters, reference]",),
+        ("rl.offload=[reference]", "rl.reference=false"),
+    ):
+        assert step_of(*settings).memory.passing is None
+    full = replace(fetched, generating=fetched.updating, capacity=0.9 * fetched.passing.peak)
+    assert full.worst is full.passing and "offload state" in rl_misfit(full)
 
 
 def test_passes_in_larger_microbatches_than_the_update_may_be_the_fullest_moment() -> None:

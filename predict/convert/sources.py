@@ -113,7 +113,7 @@ def _under(environment: Mapping[str, Any], source: Source, words: Sequence[str])
 
 
 def _of_torchrun(environment: Mapping[str, Any]) -> dict[str, int]:
-    """Nodes and GPUs per node of the torchrun that LLaMA-Factory starts where it sees several devices, or is told to."""
+    """Nodes and GPUs per node of the torchrun that LLaMA-Factory starts where it sees several devices, or is forced to."""
     forced = str(environment.get(FORCE_TORCHRUN, "")).lower() in ("true", "y", "1")
     if str(environment.get(VISIBLE_DEVICES, "")).isdecimal() and not forced:
         return {"nodes": 1, "gpus_per_node": 1}
@@ -388,8 +388,8 @@ def _set_later(tree: ast.Module, constants: Mapping[str, Any]) -> dict[ast.Call,
     made = {
         target.id: node.value
         for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        for target in node.targets
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name)
     }
     branches = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.For | ast.While | ast.Try)]

@@ -32,7 +32,7 @@ def _read(reading: Reading) -> Sections:
     elif deepspeed.ACCUMULATED not in given.values and found["precision"] == "bf16":
         # engine.py, get_data_types: fp32 without ZeRO, else the model's dtype
         found["execution"]["gradient_dtype"] = "bf16" if found["plan"].get("zero") else "fp32"
-    # zero/config.py, overlap_comm_valid: stage 3 overlaps unless it is told otherwise, the others do not
+    # zero/config.py, overlap_comm_valid: stage 3 overlaps unless its file says otherwise, the others do not
     found["execution"].setdefault("overlap_gradients", found["plan"].get("zero") == 3)
     steps = given.values.get(deepspeed.STEPS)
     if steps not in NO_VALUES:

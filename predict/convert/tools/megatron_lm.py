@@ -95,7 +95,7 @@ def _read(reading: Reading) -> Sections:
 OTHER_PROGRAMS = re.compile(r"(^|/)(pretrain_(retro|ict|vision)\w*|train_rl|\w*text_generation\w*)\.py$")
 """Programs that take Megatron-LM's arguments and do something else than to train a language model."""
 OTHER_MODELS = re.compile(r"(^|/)pretrain_(bert|t5|mamba|hybrid|vlm)\w*\.py$")
-"""Programs whose models have parts that the arguments of a GPT do not tell."""
+"""Programs whose models have parts that the arguments of a GPT do not state."""
 
 
 def _of_gpt(reading: Reading) -> bool:

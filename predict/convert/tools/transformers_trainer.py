@@ -138,7 +138,7 @@ LIGER_NAMES = ("use_liger_kernel", "use_liger", "enable_liger_kernel")
 DTYPE_NAMES = ("torch_dtype", "dtype", "infer_dtype")
 ALIASES = (MODEL_NAMES, ATTENTION_NAMES, LIGER_NAMES, DTYPE_NAMES)
 OF_SAMPLES = {"max_seq_length", "max_length", "cutoff_len"}
-"""Names of the longest sequence that tell of samples, rather than of a text that is cut to pieces."""
+"""Names of the longest sequence of samples, rather than of the pieces into which a text is cut."""
 
 
 def _read(reading: Reading) -> Sections:

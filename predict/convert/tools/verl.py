@@ -131,7 +131,7 @@ def _own(name: str) -> str:
 
 
 def _has_experts(given: Arguments, chosen_model: Any) -> bool:
-    """Whether the model that the path or the user names is a mixture, whose experts Megatron splits as attention unless it is told."""
+    """Whether the model that the path or the user names is a mixture, whose experts Megatron splits as attention by default."""
     path = shipped_model(str(chosen_model or given.values.get("actor_rollout_ref.model.path", "")).rstrip("/"))
     return path is not None and load_model(path).experts is not None
 

@@ -15,6 +15,7 @@ from itertools import takewhile
 
 from predict.convert.shell_words import (
     ASSIGNED,
+    JOINT,
     OPENING,
     SEPARATORS,
     arms_of_case,
@@ -363,7 +364,7 @@ class _Reader:
                 words[-1] += text
                 open_ = True
                 continue
-            inside = re.sub(r'\\(["$`\\])', r"\1", text) if quotes else text
+            inside = re.sub(r'\\(["$`\\])', r"\1", JOINT.sub(" ", text)) if quotes else text
             values = self._text(inside, DEEPEST)
             for number, value in enumerate(values):
                 if number:

@@ -9,8 +9,8 @@ from typing import Any
 
 SEPARATORS = (";;", "&&", "||", ";", "&", "|", "\n")
 OPENING, CLOSING = ("if", "for", "while", "until", "case"), ("fi", "done", "done", "done", "esac")
-COMMENT_THAT_GOES_ON = re.compile(r"^([ \t]*#.*)\\\r?$", re.M)
-"""A comment with a backslash at its end, which does not join the next line to it."""
+JOINT = re.compile(r"\\\r?\n")
+"""A backslash that joins the next line, which it does not at the end of a comment."""
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[\w*\])?(\+?)=")
 
 # Text into words and separators.
@@ -19,15 +19,14 @@ ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[\w*\])?(\+?)=")
 def words_of(text: str) -> Iterator[str]:
     """Words and separators; comments and joined lines are gone."""
     place, start = 0, -1
-    text = re.sub(r"\\\r?\n", " ", COMMENT_THAT_GOES_ON.sub(r"\1", text))
     while place < len(text):
-        character = text[place]
+        character, joint = text[place], JOINT.match(text, place)
         if start < 0 and character == "#":
             place = _end_of_line(text, place)
-        elif character in " \t\r":
+        elif character in " \t\r" or joint:
             if start >= 0:
                 yield text[start:place]
-            place, start = place + 1, -1
+            place, start = joint.end() if joint else place + 1, -1
         elif separator := next((each for each in SEPARATORS if text.startswith(each, place)), ""):
             if start >= 0 and text[start:place].endswith((">", "<")) and separator == "&":
                 place += 1  # 2>&1

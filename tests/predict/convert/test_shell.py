@@ -45,6 +45,8 @@ from predict.convert.shell_words import arguments_in
         ("read -r -d '' A <<EOF\n--a 1\nEOF\nrun.py $A", "--a 1"),
         ("A=$(cat <<EOF\n--a 1\nEOF\n)\nrun.py $A", "--a 1"),
         ("run.py --a 1 \\\n  # --b 2 \\\n  --c 3", "--a 1"),
+        ('run.py --a "1 # 2" \\\n  --c 3', "--a 1 # 2 --c 3"),
+        ('A="--a 1 \\\n --b 2"\nB=(--c 3 # --d 4 \\\n  --e 5)\nrun.py $A ${B[@]}', "--a 1 --b 2 --c 3 --e 5"),
         ("! run.py --a 1", "--a 1"),
         ("if ! run.py --a 1; then echo failed; exit 1; fi", "--a 1"),
     ],

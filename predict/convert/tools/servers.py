@@ -189,7 +189,10 @@ def _read_sglang(reading: Reading) -> Sections:
 def _first_count(given: Arguments, *names: str) -> tuple[int, str]:
     """A degree by the first of its names that is given, with that name; 1 where none is."""
     counts = [(found, name) for name in names if (found := given.count(name)) is not None]
-    return counts[0] if counts else (1, names[0])
+    degree, name = counts[0] if counts else (1, names[0])
+    if degree < 1:
+        given.fault(name, f"{shown(given.values[name])} is not a degree; give 1 or more")
+    return max(1, degree), name
 
 
 def _server(reading: Reading, values: dict[str, Any], names: tuple[str, ...]) -> Sections:

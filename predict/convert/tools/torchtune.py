@@ -27,6 +27,7 @@ MODEL = "model._component_"
 ADAPTED = re.compile(r"^(q?lora|q?dora)_")
 ATTENTION = {"output_proj": "o_proj"}
 """torchtune's name of an adapted product → peft's."""
+MODULES = "model.lora_attn_modules"
 SEQUENCE = "tokenizer.max_seq_len"
 OPTIMIZERS = {"torch.optim.adamw": "adamw", "torch.optim.adam": "adamw"}
 LOSS, IN_CHUNKS = "loss._component_", ("Chunked", "LinearCrossEntropy")
@@ -77,7 +78,10 @@ def _adapters(given: Arguments) -> dict[str, Any]:
     name = given.text(MODEL, "").rpartition(".")[2]
     if not ADAPTED.search(name):
         return {}
-    modules = given.value("model.lora_attn_modules", ["q_proj", "v_proj"])
+    modules = given.value(MODULES, ["q_proj", "v_proj"])
+    if not isinstance(modules, list):
+        given.fault(MODULES, f"{shown(modules)} is not a list of products; write [q_proj, v_proj]")
+        return {}
     targets = [ATTENTION.get(str(module), str(module)) for module in modules]
     if given.switch("model.apply_lora_to_mlp"):
         targets.append("mlp")

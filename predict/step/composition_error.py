@@ -11,6 +11,7 @@ import numpy as np
 
 from predict.interval import width_of_step, without_cause
 from predict.layers.routing import UNTOUCHED_MOST, busiest_rank
+from predict.prices.open import ANOTHER_CPU
 from predict.prices.price_list import Prices
 from predict.prices.published_constants import CONSTANTS
 from predict.run.calibration_file import scaled
@@ -56,16 +57,20 @@ def width_beyond_calls(run: TrainingRun, prices: Prices, sources: Mapping[str, f
     return width_of_step(
         composition_error(run, prices.profile_error, sources),
         transfer_error(prices, sources),
+        error_of_peaks(run, sources),
         pace_error(prices, sources),
     )
 
 
 def transfer_error(prices: Prices, sources: Mapping[str, float]) -> float:
-    """Half-width in log time at 90 % that rows of another CPU add, by their share of the work; stated peaks of a CPU without rows, which
-    nobody looked up, add as much."""
-    return (
-        sources.get("analytic" if prices.provenance["samples"] is None else "transferred", 0.0) * prices.transfer_error
-    )
+    """Half-width in log time at 90 % that rows of another CPU add, by their share of the work."""
+    return sources.get("transferred", 0.0) * prices.transfer_error
+
+
+def error_of_peaks(run: TrainingRun, sources: Mapping[str, float]) -> float:
+    """Half-width in log time at 90 % that the stated peaks of a CPU add, which nobody looked up, by the share of the work that no rows
+    cover."""
+    return sources.get("analytic", 0.0) * ANOTHER_CPU if run.cluster.gpu.kind == "cpu" else 0.0
 
 
 def pace_error(prices: Prices, sources: Mapping[str, float]) -> float:

@@ -25,6 +25,7 @@ from predict.step.composition_error import (
     calibrated_half_width,
     composition_error,
     elasticities,
+    error_of_peaks,
     error_terms,
     machine_error,
     pace_error,
@@ -143,8 +144,9 @@ class Prediction:
         terms = error_terms(self.run, self.prices.profile_error, self.sources)
         terms["times of single calls"] = self.calls_half_width
         if of_another_cpu := transfer_error(self.prices, self.sources):
-            of_peaks = self.prices.provenance["samples"] is None
-            terms["peaks of this CPU" if of_peaks else "rows of another CPU"] = of_another_cpu
+            terms["rows of another CPU"] = of_another_cpu
+        if of_peaks := error_of_peaks(self.run, self.sources):
+            terms["peaks of this CPU"] = of_peaks
         if of_pace := pace_error(self.prices, self.sources):
             terms["the machine's pace over time"] = of_pace
         terms = {name: width * self.share_left for name, width in terms.items()}

@@ -51,7 +51,7 @@ class Pace:
         """The error of a prediction at the pace of the rows, parted into pace, other work and models."""
         parts = [self.of_step - 1, 1 / self.disturbance - 1, self.of_models(error)]
         of_pace, of_others, of_models = map(signed_percent, parts)
-        return f"of the error of {signed_percent(error)}, the pace makes {of_pace}, other work {of_others} and the models {of_models}"
+        return f"of the error of {signed_percent(error)}, the pace makes {of_pace}, other work {of_others} and the models {of_models}, as factors"
 
     def of_models(self, error: float) -> float:
         """The error that a prediction at this pace, with what other work adds, has where one at the pace of the rows has `error`."""

@@ -75,7 +75,7 @@ def _pace_lines(rows: Sequence[ValidationRow]) -> Iterator[str]:
         inside = "inside" if row.covered else "outside"
         yield (
             f"{escape(row.run)}: predicted {duration(row.predicted.median)}, measured {duration(row.measured)}, {inside} the 90 % "
-            f"interval; {pace.parts_of(row.error)}"
+            f"interval; {'its steps were too disturbed to say why' if row.noisy else pace.parts_of(row.error)}"
         )
         yield str(pace)
     elif paces and mean is not None:

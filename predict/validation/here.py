@@ -183,6 +183,8 @@ def _repeated(
         (again,) = measure_interleaved([case], rounds=1, steps_per_round=steps, progress=report)
         if again is not None and not again.noise:
             return again
+    if noisy.noise:
+        report(f"{noisy.run}: noisy each time; the first measurement counts")
     return noisy
 
 

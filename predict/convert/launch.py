@@ -173,10 +173,17 @@ LACKING: Mapping[str, Sequence[str]] = tool_file("megatron_bridge")["lacking"]
 """Arguments that Megatron-Bridge lacks → the key path that is lost, and why."""
 PRECISIONS: Mapping[str, Mapping[str, Any]] = tool_file("megatron_bridge")["precisions"]
 """Name of a Megatron-Bridge precision → Megatron-LM's arguments."""
-WIDE_ENDS = "mixed_precision.first_last_layers_bf16"
+OF_PRECISION = "mixed_precision"
+"""Group whose settings a name alone gives: Hydra refuses a setting beside the name (training/mixed_precision.py)."""
+IN_NAME: Mapping[str, str] = {
+    "num_layers_at_start_in_bf16": "execution.wide_first_layers",
+    "num_layers_at_end_in_bf16": "execution.wide_last_layers",
+    "fp8_dot_product_attention": "execution.fp8_attention",
+}
+"""Arguments that are of a precision's name or of none → their key paths."""
 USUALLY_ON = ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
 """Switches of Megatron-LM that recipes have on, so that a run without one says so."""
-OF_PRECISION = ("bf16", "fp16", "fp8_format", "fp8_recipe", "fp4_format", "fp4_recipe")
+FORMATS = ("bf16", "fp16", "fp8_format", "fp8_recipe", "fp4_format", "fp4_recipe")
 
 
 def refuse_lacking(run: TrainingRun, statement: Statement) -> None:
@@ -184,6 +191,14 @@ def refuse_lacking(run: TrainingRun, statement: Statement) -> None:
     for name, (path, why) in LACKING.items():
         if statement.arguments.pop(name, None) is not None:
             statement.cannot(path, getattr(run.execution, path.partition(".")[2]), why)
+    if word := _precision_of(run, statement.arguments):
+        for name, path in IN_NAME.items():
+            if _off(word, name, statement.arguments):
+                usual = PRECISIONS[word].get(name, 0)
+                value = getattr(run.execution, path.partition(".")[2])
+                statement.cannot(
+                    path, value, f"{OF_PRECISION}={word} has {usual}, and no setting stands beside the name"
+                )
 
 
 def overrides(run: TrainingRun, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,7 +206,7 @@ def overrides(run: TrainingRun, arguments: Mapping[str, Any]) -> dict[str, Any]:
     group_of = {name: group for group, names in GROUPS.items() for name in names}
     written: dict[str, Any] = {}
     for name, value in arguments.items():
-        if name in OF_PRECISION:
+        if name in FORMATS:
             continue
         if name in RENAMED:
             key, value = RENAMED[name]  # noqa: PLW2901
@@ -205,22 +220,25 @@ def overrides(run: TrainingRun, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if "moe_layer_freq" in arguments:  # a list, where a command line has an expression
         written["model.moe_layer_freq"] = [int(kind.sparse) for kind in run.model.kinds()]
     written["dataset.sequence_length"] = run.batch.seq_len
+    reduced_in_fp32 = written.get(f"{OF_PRECISION}.grad_reduce_in_fp32", True)
+    written = {key: value for key, value in written.items() if not key.startswith(f"{OF_PRECISION}.")}
     if word := _precision_of(run, arguments):
-        written["mixed_precision"] = word
-        if "first_last_layers_bf16" in PRECISIONS[word]:
-            written.setdefault(WIDE_ENDS, False)
-        if run.precision == "fp8" and run.execution.fp8_weights == COPIES:
-            written["mixed_precision.fp8_param_gather"] = False
+        copies = "_bf16_params" if run.precision == "fp8" and run.execution.fp8_weights == COPIES else ""
+        written[OF_PRECISION] = word + copies + ("" if reduced_in_fp32 else "_bf16_grad_reduce")
     return written
 
 
 def _precision_of(run: TrainingRun, arguments: Mapping[str, Any]) -> str:
-    """Name of the precision that the arguments are; empty for fp32."""
+    """Name of the precision that the arguments are, of several the one nearest in the rest; empty for fp32."""
     given = {**({"fp8_recipe": "tensorwise"} if run.precision == "fp8" else {}), **arguments}
     deciding = ("bf16", "fp16", "fp8_recipe", "fp4_format")
-    return next(
-        (word for word, own in PRECISIONS.items() if all(own.get(key) == given.get(key) for key in deciding)), ""
-    )
+    words = [word for word, own in PRECISIONS.items() if all(own.get(key) == given.get(key) for key in deciding)]
+    return min(words, key=lambda word: sum(_off(word, name, arguments) for name in IN_NAME), default="")
+
+
+def _off(word: str, name: str, arguments: Mapping[str, Any]) -> int:
+    """Distance of a precision's own count or switch from that of the arguments."""
+    return abs(int(PRECISIONS[word].get(name, 0)) - int(arguments.get(name, 0)))
 
 
 def overrides_script(run: TrainingRun, arguments: Mapping[str, Any], notes: Sequence[str]) -> str:

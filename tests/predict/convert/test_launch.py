@@ -23,6 +23,7 @@ from sampling.errors import ConfigError, UserError
 from tests.predict.workload.parallel_runs import made
 
 CLUSTER = ["cluster.hardware=h100-sxm", "cluster.profile=nowhere"]
+WIDE = ["execution.wide_first_layers", "execution.wide_last_layers"]
 TITAN = {"execution__framework": "torchtitan"}
 DEEP = {"execution__framework": "megatron-deepspeed"}
 _RUNS = yaml.load(Path(__file__).with_name("launched_runs.yml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
@@ -50,6 +51,25 @@ def test_a_run_comes_back_the_same(name: str, tmp_path: Path) -> None:
     assert asdict(back.execution) == {**asdict(run.execution), "expert_load": routed}
     assert (back.batch, back.precision, back.cluster) == (run.batch, run.precision, run.cluster)
     assert replace(back.model, name="") == replace(run.model, name="")
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "lost"),
+    [
+        ({"precision": "bf16"}, "bf16_mixed", []),
+        ({"precision": "fp8", "execution__wide_first_layers": 2}, "bf16_with_fp8_current_scaling_mixed", WIDE),
+        ({"precision": "fp8", "execution__fp8_recipe": "mxfp8"}, "bf16_with_mxfp8_mixed", []),
+    ],
+)
+def test_a_bridge_precision_is_its_name_alone_which_hydra_takes(
+    settings: Mapping[str, Any], name: str, lost: list[str]
+) -> None:
+    run = made(model="llama3-8b", plan__dp=8, plan__zero=1, batch__global=64, execution__framework="nemo", **settings)
+    found = arguments_of(run, "nemo")
+    (text,) = found.files.values()
+    (line,) = (line for line in text.splitlines() if line.strip().startswith("mixed_precision"))
+    assert line.strip().startswith(f"mixed_precision={name}")
+    assert [note.partition(":")[0] for note in found.not_expressed] == lost
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,14 @@ def test_layers_timed_here_leave_the_transfer_to_the_rest(on_another_cpu: str) -
     assert timed_here.unknowns["rows of another CPU"] == pytest.approx(0.03 * whole)
 
 
+def test_work_that_no_rows_cover_is_as_uncertain_as_stated_peaks_of_a_cpu_and_of_no_gpu() -> None:
+    sampled = one_batch(DEMO)
+    sampled.__dict__["sources"] = {"measured": 0.9, "extrapolated": 0.0, "transferred": 0.0, "analytic": 0.1}
+    assert sampled.unknowns["peaks of this CPU"] == pytest.approx(0.1 * math.log(2))
+    assert sampled.composition_error > 0.1 * math.log(2)
+    assert "peaks of this CPU" not in one_batch(DEMO.replace("demo", "llama3-70b-64xh100")).unknowns
+
+
 @pytest.fixture(scope="module")
 def fitted_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with a profile this-machine of one operator alone in one phase, sampled on the CPU of the shipped rows and

@@ -131,6 +131,11 @@ def test_the_verdict_on_a_single_run_parts_its_error() -> None:
     assert "this machine now runs at 0.500 of the pace of its rows (compute 0.500)" in text
 
 
+def test_a_noisy_measurement_is_not_parted() -> None:
+    text = " ".join(shown(replace(row(noise=OTHERS), pace=Pace(by_resource={"compute": 0.5}, of_step=0.5))).split())
+    assert "its steps were too disturbed to say why" in text and "the pace makes" not in text
+
+
 # The runs of a GPU, predicted, then measured by a stub: every run has a row or a reason, what was measured is kept.
 
 MOST_SECONDS = 25 + START_GPU_S

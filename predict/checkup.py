@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from predict.prices.open import HOW_TO_SAMPLE
+from predict.prices.sample_provenance import HOW_TO_SAMPLE
 from predict.serialise import version_of
 from regressors.bank import artifact
 from regressors.bank.bank import sessions_since

@@ -109,13 +109,13 @@ def searches_stay_in_this_process() -> Iterator[None]:
 def on_the_shipped_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine has the CPU that the shipped rows were taken on."""
     name = read_manifest(SHIPPED_DATA / "samples" / SHIPPED).device["name"]
-    monkeypatch.setattr("predict.prices.open.cpu_name", lambda: name)
+    monkeypatch.setattr("predict.prices.sample_provenance.cpu_name", lambda: name)
 
 
 @pytest.fixture
 def on_another_cpu(monkeypatch: pytest.MonkeyPatch) -> str:
     """This machine has a CPU that nobody sampled; its name."""
-    monkeypatch.setattr("predict.prices.open.cpu_name", lambda: "Abacus 1")
+    monkeypatch.setattr("predict.prices.sample_provenance.cpu_name", lambda: "Abacus 1")
     return "Abacus 1"
 
 

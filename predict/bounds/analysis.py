@@ -10,7 +10,7 @@ from predict.bounds.device import Device, Models, Roofline, Work, device_of, one
 from predict.bounds.element_counts import ElementCounts, Layer, element_counts
 from predict.bounds.kernels import Graph, Kernel, kernels_of, prefetched_work, unfused_work
 from predict.bounds.read_module import read_module
-from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.hardware.hardware_file import DTYPE_BYTES
 
 Rule = Literal["documented", "intended", "kernels"]
 RULES: dict[Rule, str] = {

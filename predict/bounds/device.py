@@ -11,7 +11,8 @@ from sampling.errors import ConfigError
 from sampling.files.documents import read_yaml
 from sampling.files.faults import config_error
 from sampling.files.schema import Key, Text, build
-from sampling.hardware.cluster import Hardware, hardware_entry, hardware_facts
+from sampling.hardware.cluster import hardware_entry, hardware_facts
+from sampling.hardware.hardware_file import Hardware
 from sampling.units import GIB, MIB
 
 PerCycle: TypeAlias = Annotated[float, Key(maximum=1e12, meaning="per cycle of freq_GHz")]

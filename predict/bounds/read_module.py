@@ -14,7 +14,7 @@ from predict.bounds.kernels import Graph, Operation, OperationKind, Role, Tensor
 from predict.bounds.user_file import DATA_DEPENDENT, TORCH_DTYPE, export, load_module
 from sampling.errors import UserError
 from sampling.files.places import shipped_json
-from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.hardware.hardware_file import DTYPE_BYTES
 
 if TYPE_CHECKING:
     import torch

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from predict.cli.options import add_json, add_settings, given, print_answer, print_json, refuse
 from predict.measured_runs.calibrate import calibrate, forget
-from predict.prices.open import require_known
+from predict.prices.sample_provenance import require_known
 from predict.reports.calibration import calibration_json, calibration_report
 from predict.reports.learnt import few_shot_text
 from predict.validation.few_shot import few_shot, few_shot_json

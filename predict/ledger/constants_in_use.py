@@ -14,7 +14,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from predict.step.priced_rank import stragglers_factor
 from sampling.arithmetic.operator import Operator
-from sampling.hardware.cluster import BLOCK_SCALED_BYTES
+from sampling.hardware.hardware_file import BLOCK_SCALED_BYTES
 from sampling.operators.attention import Attention
 from sampling.operators.experts import PER_EXPERT, GroupedGemm
 

@@ -21,7 +21,8 @@ from sampling.arithmetic.operator import Composite, Operator
 from sampling.call import Call, Phase
 from sampling.cells.overlap import Overlap
 from sampling.collectives.kinds import Collective
-from sampling.hardware.cluster import Activity, Cluster, Gpu, hardware_facts
+from sampling.hardware.cluster import Cluster, Gpu, hardware_facts
+from sampling.hardware.hardware_file import Activity
 from sampling.operators.memory_bound import RMSNorm, RoPE, SwiGLU
 from sampling.operators.vocabulary import CrossEntropy
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from predict.interval import Interval, sum_of_calls
 from predict.prices.cost_model import CallPhase
-from predict.prices.open import is_another_cpu, notes_on_benchmark
 from predict.prices.price_list import Priced, Prices
+from predict.prices.sample_provenance import is_another_cpu, notes_on_benchmark
 from predict.rank.blocks import Block, OverlappedCommunication, Repeated, single
 from predict.rank.share import RankShare
 from predict.reduced_benchmark.benchmark_file import Benchmark, as_json

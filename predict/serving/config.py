@@ -21,7 +21,7 @@ from predict.config.overrides import parse_overrides
 from predict.huggingface.config_json import override, read_model
 from predict.kinds import KINDS, RL, SERVING, TRAINING, LoadedRun, as_loaded, require_kind
 from predict.model.spec import ModelSpec
-from predict.prices.open import require_known
+from predict.prices.sample_provenance import require_known
 from predict.serving.fleet import FleetSettings, TierSettings
 from predict.serving.formats import QUANTIZATION, as_run_by, format_faults, published_in, stated_formats
 from predict.serving.requests import read_requests

@@ -7,7 +7,8 @@ from typing import Any, Final
 from predict.layers.served import Products
 from sampling.files.faults import Fault, shown
 from sampling.files.places import shipped_json
-from sampling.hardware.cluster import DTYPE_BYTES, ELEMENT_BYTES, INT8_AT_TWICE_BF16, Gpu, Hardware
+from sampling.hardware.cluster import DTYPE_BYTES, ELEMENT_BYTES, INT8_AT_TWICE_BF16, Gpu
+from sampling.hardware.hardware_file import Hardware
 from sampling.operators.gemm import FP8_BLOCK, INT8, WIDENED_BYTES
 
 W4A16: Final = "w4a16"

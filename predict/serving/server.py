@@ -19,7 +19,8 @@ from sampling.errors import ConfigError
 from sampling.files.faults import Fault, did_you_mean, shown
 from sampling.files.places import CONFIGS
 from sampling.files.schema import Key, check, keys_of, one_of, read
-from sampling.hardware.cluster import Cluster, Gpu, Hardware, hardware_facts, load_cluster
+from sampling.hardware.cluster import Cluster, Gpu, hardware_facts, load_cluster
+from sampling.hardware.hardware_file import Hardware
 from sampling.number_text import plain
 from sampling.operators.gemm import FP8_BLOCK
 

@@ -10,7 +10,7 @@ import numpy as np
 from predict.interval import Interval, independent_causes, width_of_server
 from predict.layers.served import Group
 from predict.prices.kernels import UNMEASURED_WIDTH
-from predict.prices.open import ANOTHER_CPU, is_another_cpu
+from predict.prices.sample_provenance import ANOTHER_CPU, is_another_cpu
 from predict.run.calibration_terms import NINETY
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import Client, Coefficients, shipped_coefficients

@@ -11,9 +11,9 @@ import numpy as np
 
 from predict.interval import width_of_step, without_cause
 from predict.layers.routing import UNTOUCHED_MOST, busiest_rank
-from predict.prices.open import ANOTHER_CPU
 from predict.prices.price_list import Prices
 from predict.prices.published_constants import CONSTANTS
+from predict.prices.sample_provenance import ANOTHER_CPU
 from predict.run.calibration_file import scaled
 from predict.run.calibration_terms import NINETY, TERMS, Calibration, Posterior, prior_covariance
 from predict.run.execution import UNTOUCHED

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from predict.schedules.engine.order import Order
 from predict.step.priced_rank import PricedRank, counted_blocks
-from sampling.hardware.cluster import Activity, Gpu
+from sampling.hardware.cluster import Gpu
+from sampling.hardware.hardware_file import Activity
 
 POWER_WIDTH = 0.12
 """Half-width in log of a board's mean power at 90 %: the spread of the shares (POWER_SHARES) that the order of published ones allows."""

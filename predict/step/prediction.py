@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from predict.interval import Interval
 from predict.memory.advice import SmallestCluster, smallest_cluster
 from predict.memory.estimate import MemoryEstimate, RankTimeline, memory_of, memory_timeline
-from predict.prices.open import notes_on_better_rows, open_prices, shipped_beside_own
+from predict.prices.open import open_prices
 from predict.prices.price_list import Prices
+from predict.prices.sample_provenance import notes_on_better_rows, shipped_beside_own
 from predict.run.calibration_terms import Posterior
 from predict.run.model_flops import mfu, tokens_per_step
 from predict.run.training_run import Replica, TrainingRun, one_replica

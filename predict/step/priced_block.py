@@ -23,7 +23,7 @@ from regressors.features.arrays import Floats
 from sampling.arithmetic.arrays import smaller
 from sampling.call import Call
 from sampling.collectives.kinds import Collective, TokenExchange
-from sampling.hardware.cluster import Activity
+from sampling.hardware.hardware_file import Activity
 from sampling.operators.host import HostCopy
 
 EXCHANGE_MULTIPROCESSORS: Mapping[str, int] = {"deepep": 20, "hybridep": 16}

@@ -11,8 +11,8 @@ from predict import estimate
 from predict.measured_runs.calibrate import spread_evenly
 from predict.measured_runs.fit_terms import MeasuredRun, fit, posterior_of
 from predict.plan_search.unknown_settings import LikelySteps
-from predict.prices.open import require_known
 from predict.prices.published_constants import CONSTANTS
+from predict.prices.sample_provenance import require_known
 from predict.run.calibration_file import calibrated, calibration_text, read_calibration
 from predict.run.calibration_terms import Posterior
 from predict.run.model_flops import mfu

@@ -9,7 +9,7 @@ from typing import Any
 
 from predict.measurement.measurement import DeviceRecord, Measurement, pool, settings_of
 from predict.measurement.requirements import device_name, hardware_at_hand
-from predict.prices.open import require_rows_of_this_cpu
+from predict.prices.sample_provenance import require_rows_of_this_cpu
 from predict.prices.sampled import LEAST_ROWS, validation_path
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction

@@ -28,7 +28,8 @@ from sampling.choosing.ranges import read_ranges
 from sampling.errors import SamplesError
 from sampling.files.places import CONFIGS, SHIPPED_DATA
 from sampling.files.schema import read
-from sampling.hardware.cluster import read_cluster_file, read_hardware
+from sampling.hardware.cluster import read_cluster_file
+from sampling.hardware.hardware_file import read_hardware
 from sampling.importers import importers
 from sampling.importers.gate import judge
 from sampling.importers.storing import cluster_of

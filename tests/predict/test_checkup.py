@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from predict.checkup import doctor
-from predict.prices import open as whose_rows
+from predict.prices import sample_provenance as whose_rows
 from sampling.extras import EXTRAS
 from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
 from sampling.store.profiles import OWN, SHIPPED, read_manifest

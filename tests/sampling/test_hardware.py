@@ -13,16 +13,8 @@ from regressors.features.digests import hardware_digest
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.places import CONFIGS
 from sampling.hardware import this_device
-from sampling.hardware.cluster import (
-    OPTIONAL_FIGURES,
-    REQUIRED_FIGURES,
-    Gpu,
-    device_names,
-    hardware_facts,
-    known_hardware,
-    load_cluster,
-    read_hardware,
-)
+from sampling.hardware.cluster import Gpu, device_names, hardware_facts, known_hardware, load_cluster
+from sampling.hardware.hardware_file import OPTIONAL_FIGURES, REQUIRED_FIGURES, read_hardware
 from sampling.hardware.this_device import detect_hardware
 from sampling.units import GIB
 from tests.tested_names import untested

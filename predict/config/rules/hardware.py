@@ -9,7 +9,8 @@ from predict.rank.share import NARROW
 from predict.run.execution import ADDING, ADDING_NOTHING, WHOLE_LAYERS
 from predict.run.frameworks import framework_names, memory_profile
 from sampling.files.faults import shown
-from sampling.hardware.cluster import ELEMENT_BYTES, PEAK_OF, Hardware, hardware_facts
+from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.hardware_file import ELEMENT_BYTES, PEAK_OF, Hardware
 
 
 @rule("precision", "the device does not compute in this precision")

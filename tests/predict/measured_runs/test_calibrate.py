@@ -112,11 +112,11 @@ def test_a_step_of_a_cpu_whose_rows_are_anothers_moves_its_terms_and_narrows_its
     assert after.median_us == pytest.approx(1.6 * before.median_us, rel=0.1)
     assert after.step_time.low_us < 1.6 * before.median_us < after.step_time.high_us
     assert after.share_left < 0.6
-    monkeypatch.setattr("predict.prices.open.cpu_name", lambda: "AMD EPYC family 26 model 2")
+    monkeypatch.setattr("predict.prices.sample_provenance.cpu_name", lambda: "AMD EPYC family 26 model 2")
     with pytest.raises(UserError, match="rest on no rows of this CPU, and the step's on rows of this CPU"):
         estimate(answer)
     of_own_rows = calibrated(other, replace(posterior_of(asked, found), transfer_error=0.0))
-    monkeypatch.setattr("predict.prices.open.cpu_name", lambda: "Abacus 1")
+    monkeypatch.setattr("predict.prices.sample_provenance.cpu_name", lambda: "Abacus 1")
     with pytest.raises(UserError, match="rest on rows of this CPU, and the step's on rows of another CPU"):
         estimate(of_own_rows)
     nobody_sampled = replace(of_own_rows, cluster=replace(of_own_rows.cluster, profile="nobody-sampled"))

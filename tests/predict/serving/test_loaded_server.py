@@ -181,7 +181,7 @@ def test_rows_of_another_cpu_widen_the_interval_but_where_coefficients_are_the_s
     run = load_serving(CONFIGS / "serving" / "this-machine" / "quiet.yml")
     batch, widths = StepBatch(decodes=(20, 20)), []
     for cpu in (read_manifest(SHIPPED_DATA / "samples" / "epyc-2-cores").device["name"], "another"):
-        monkeypatch.setattr("predict.prices.open.cpu_name", lambda cpu=cpu: cpu)
+        monkeypatch.setattr("predict.prices.sample_provenance.cpu_name", lambda cpu=cpu: cpu)
         shipped = stepper(run.server)
         own = Stepper(run.server, replace(shipped.coefficients, source="its own steps"))
         widths += [one.step_times([batch])[0] for one in (shipped, own)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,19 @@ from predict.convert.import_files import import_config, is_run_config, require_n
 from predict.convert.spelling import Dialect, in_their_words
 from predict.interval import Interval
 from predict.kinds import LoadedRun, Values
-from predict.measured_runs.explain.causes import MESSAGES, Finding
+from predict.measured_runs.explain.causes import ALL_SLOWER, MESSAGES, Finding
 from predict.measured_runs.explain.explanation import Explanation, explained_trace
 from predict.measured_runs.infer import infer_config, is_measured
-from predict.measured_runs.judge import ADVICE, LINKS_ADVICE, MENDED, Cause, Judgement, judge, with_values
+from predict.measured_runs.judge import (
+    ADVICE,
+    LINKS_ADVICE,
+    MACHINE_ADVICE,
+    MENDED,
+    Cause,
+    Judgement,
+    judge,
+    with_values,
+)
 from predict.measured_runs.measured_step import MeasuredStep, is_time, measured_step
 from predict.measured_runs.served_log import ServedLog
 from predict.measured_runs.step_series import DATA, LATE_RANKS
@@ -99,7 +108,7 @@ def diagnose(
     UserError for what cannot be read, or is not of this run.
     """
     understood = _inferred(trace, log, overrides, accept) if config is None else _understood(config, overrides, accept)
-    run = load(understood.config, understood.overrides)
+    run = understood.run()
     prediction = estimate(run, require_fit=False)
     explanation = None if trace is None else explained_trace(prediction, Path(trace), log=log, report=report)
     judgement = _judgement(prediction, log, explanation)
@@ -125,6 +134,11 @@ class _Understood:
     overrides: Sequence[str]
     dialects: tuple[Dialect, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def run(self) -> TrainingRun:
+        """The run, of which a tool's file states what the tool has a default for too."""
+        run = load(self.config, self.overrides)
+        return replace(run, given=run.given.union(*(each.states(run) for each in self.dialects)))
 
     def content(self, prediction: Prediction) -> Mapping[str, Any]:
         """The config's own sections; of a run that is loaded, every setting by its key path."""
@@ -191,7 +205,8 @@ def _causes(judgement: Judgement | None, explanation: Explanation | None) -> tup
 
 
 def _of_finding(finding: Finding, run: TrainingRun) -> Cause:
-    path, advice = OF_TRACE.get(finding.cause, ("", ""))
+    of_machine = MACHINE_ADVICE[run.cluster.gpu.kind] if finding.cause == ALL_SLOWER else ""
+    path, advice = OF_TRACE.get(finding.cause, ("", of_machine))
     key = path.partition(".")[2]
     return Cause(
         cause=finding.cause,

@@ -6,8 +6,9 @@ from functools import partial
 from predict import estimate
 from predict.cli import options as cli
 from predict.cli.sweep import progress_of_combinations, server_options
-from predict.plan_search.compare import predicted
+from predict.plan_search.compare import hint_on_settings, predicted
 from predict.reports.compare import compare_json, compare_text
+from sampling.command_line import log
 
 EXAMPLES = """\
 examples:
@@ -35,4 +36,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     with progress_of_combinations("compare", options.configs[0]) as progress:
         of, found = predicted(options.configs, options.overrides, server_options(options), estimate, progress)
+    if hint := hint_on_settings(options.configs, options.overrides):
+        log(hint)
     cli.print_answer(options, found, partial(compare_json, of), partial(compare_text, of))

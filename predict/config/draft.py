@@ -5,7 +5,7 @@ Each method returns the sound values of a section, and adds what is wrong with t
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,8 @@ class Draft:
     faults: list[Fault]
     set_paths: frozenset[str] = frozenset()
     """Key paths, or whole sections, that settings give."""
+    given: frozenset[str] = frozenset()
+    """Key paths that the config or a setting gives a value, rather than a default."""
 
     def model(self) -> ModelReading:
         """The model from its file or keys, with the keys given at the top level and the settings over it."""
@@ -213,8 +215,10 @@ class Draft:
         return cluster
 
     def error(self, faults: Sequence[Fault] = ()) -> UserError:
-        """One error of its faults, or of others; one across keys names the settings whose values it looked at."""
-        return config_error(map(self._with_settings, faults or self.faults), self.sources)
+        """One error of its faults, or of others; one across keys names the settings whose values it looked at. Those of what a setting
+        gives come first, since what else is wrong may follow from it."""
+        found = sorted(faults or self.faults, key=lambda fault: source_of(fault.path, self.sources) != OPTION)
+        return config_error(map(self._with_settings, found), self.sources)
 
     def _with_settings(self, fault: Fault) -> Fault:
         if source_of(fault.path, self.sources) == OPTION:
@@ -339,7 +343,13 @@ def read_draft(config: Config, overrides: Sequence[str]) -> Draft:
         sources=sources,
         faults=[*map(_of_the_file, given.faults), *clashes, *unreadable, *_unknown_at_the_top(document)],
         set_paths=given.set_paths | {setting.path for setting in settings},
+        given=frozenset([*_paths_of(document), *(setting.path for setting in settings)]),
     )
+
+
+def _paths_of(document: Mapping[Any, Any]) -> Iterator[str]:
+    for section, value in document.items():
+        yield from (f"{section}.{key}" for key in value) if isinstance(value, dict) else [str(section)]
 
 
 def _of_the_file(fault: Fault) -> Fault:

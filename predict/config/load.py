@@ -230,7 +230,8 @@ def made_run(draft: Draft, sections: Sections) -> TrainingRun:
     run = _run(draft.path.stem, sections.model.spec, {**sections.values, "cluster": cluster})
     require_packable(run, draft.sources)
     named = draft.document.get("model")
-    return replace(run, model_keys=sections.model.keys, model_given_as=named if isinstance(named, str) else "")
+    given_as = named if isinstance(named, str) else ""
+    return replace(run, model_keys=sections.model.keys, model_given_as=given_as, given=draft.given)
 
 
 def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingRun:

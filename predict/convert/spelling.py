@@ -29,6 +29,12 @@ class Dialect:
         """The lines to change so that `own` becomes `changed`, which differs in `settings`, and the key paths that they say."""
         return self._by_writer(own, changed) if self.tool.writes else self._by_table(changed, settings)
 
+    def states(self, run: TrainingRun) -> set[str]:
+        """The key paths that a file of the tool decides for a run, by a value or by the tool's own default."""
+        if self.tool.writes:
+            return {"precision", *stated(run, _writer(self.tool.writes, run)).said}
+        return {each.path.removeprefix("top.") for each in self.tool.table}
+
     def _by_writer(self, own: TrainingRun, changed: TrainingRun) -> tuple[list[str], set[str]]:
         tool = _writer(self.tool.writes, own)
         before, after = stated(own, tool), stated(changed, tool)

@@ -17,7 +17,9 @@ FURTHER = "further"
 
 def dump_run(run: TrainingRun) -> str:
     """The run as JSON, exactly: `load_run(dump_run(run)) == run`."""
-    return json.dumps(asdict(run) | {name: model_as_data(model) for name, model in _models(run).items()})
+    values = asdict(run) | {name: model_as_data(model) for name, model in _models(run).items()}
+    del values["given"]  # how a config was written, not what the run is
+    return json.dumps(values)
 
 
 def _models(run: TrainingRun) -> dict[str, ModelSpec]:

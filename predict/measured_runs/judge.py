@@ -3,25 +3,34 @@
 Bayes' rule over explanations of the ratio r = log(measured / predicted). A sound run has r = 0 up to the prediction's interval and the
 noise of the measured steps, together a Gaussian of deviation s. A run in which one thing is wrong has the r of its own prediction, as wide;
 where that thing has a size, such as the speed of a link, r is anywhere up to what the largest size makes. A last explanation stands for all
-else: any r up to a factor of ten. One run in two is taken to be sound, and all that may be wrong to be equally likely.
+else: any r up to a factor of ten. One run in two is taken to be sound. The other half is shared by what may be wrong: a setting that the
+config leaves to its default has one share, one that it states a fifth of that, and a slower machine two or three, since it has several
+causes.
+
+A step's time alone hardly tells a slower machine from a setting that costs as much. What else is known counts: a file of `predict measure`
+is of a run that has the settings that it names, and its reference calls show the machine's pace.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
 from predict import estimate
+from predict.config.overrides import OPTION
 from predict.interval import Interval, independent_causes
 from predict.kinds import Values
 from predict.measured_runs.measured_step import MeasuredStep
 from predict.measured_runs.step_series import DATA, FEWEST, LATE_RANKS, SAVES, SLOWER, seen_in, usual_noise
+from predict.measurement.pace import Pace, pace_over
 from predict.memory.advice import changed
+from predict.prices.pace import reference_us_of
 from predict.run.calibration_terms import NINETY
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
+from sampling.files.faults import as_written
 from sampling.number_text import duration, percent
 
 SOUND = 0.5
@@ -32,8 +41,20 @@ LEAST_REACH = 0.02
 """The r below which what may be wrong would not be seen."""
 LIKELY = 0.1
 """Probability from which on what may be wrong is named."""
+STATED = 0.2
+"""Weight of a setting that is not what the config states, relative to one that the config leaves to its default. Assumed: whoever wrote it
+down meant it, and frameworks seldom do otherwise."""
+OF_MACHINE, OF_CPU = 2.0, 3.0
+"""Weight of a slower machine relative to the same: lower clocks or a power limit, and a weak device, each as likely as one setting; on a
+CPU, whose cores are seldom a job's own, other work too. Assumed."""
 PERHAPS, SLOW = 0.5, 0.05
 """Probabilities of a sound run below which a step is perhaps slow, and slow."""
+SLOWEST = 3.0
+"""Time of all work over its usual time, at most, on a slower machine: one that shares its devices with two jobs of its kind."""
+USUAL_SLOWING = 0.3
+"""The r that a slower machine usually makes: between the 5 to 30 % by which a pace moves within the hour, and another job that takes half
+(`sampling.store.pace`). Assumed."""
+MACHINE = "slower_machine"
 UNIT = NormalDist()
 
 
@@ -93,13 +114,18 @@ class Suspect:
     """One thing that may be wrong with a run, as settings over its own."""
 
     cause: str
-    wrong: Values
-    """Key path → value with it; of a thing that has a size, with the largest."""
+    wrong: Values = field(default_factory=dict)
+    """Key path → value with it; of a thing that has a size, with the largest. Empty where no setting stands for it: it then lengthens the
+    whole step, at most SLOWEST times."""
     text: str
     """A sentence with {step}, the step with it, or {speed}, the speed that explains the measured one, as a share."""
     advice: str = ""
     sized: bool = False
     """Whether it has a size, so that any step between the run's own and that of `wrong` has an explanation."""
+    usual: float = math.inf
+    """The r that it usually makes, where larger ones are rarer; infinite where all up to the largest are equally likely."""
+    weight: float = 1.0
+    """How likely it is before the step is looked at, relative to a setting that the config leaves to its default."""
 
 
 LINKS_ADVICE = (
@@ -109,16 +135,29 @@ LINKS_ADVICE = (
 ADVICE: Mapping[str, str] = {
     DATA: "give the loader more workers and prefetching, and keep the data on a local disk; a step on made-up data shows whether it helps",
     LATE_RANKS: "compare the ranks' own times (Megatron-LM: --log-straggler; torch.profiler on two ranks) and take the late node out",
-    SLOWER: "watch clocks and temperature (nvidia-smi -q -d PERFORMANCE), reserved memory and the length of the data over the run",
+    SLOWER: "watch the devices' clocks and temperature, reserved memory and the length of the data over the run",
     SAVES: "write checkpoints asynchronously (Megatron-LM: --async-save; torch.distributed.checkpoint.async_save), or less often",
 }
 MENDED: Mapping[str, str] = {DATA: "step_overhead_us", LATE_RANKS: "waiting_time"}
 """What a log shows → the key of `execution` that stands for it."""
 
 
-def suspects(run: TrainingRun) -> Iterator[Suspect]:
-    """The things that may be wrong with a run though its config does not say so."""
-    execution, plan, cluster = run.execution, run.plan, run.cluster
+def suspects(prediction: Prediction) -> Iterator[Suspect]:
+    """The things that may be wrong with a predicted run though its config does not say so."""
+    run = prediction.run
+    yield from (replace(each, weight=_weight(run, each.wrong)) for each in _settings(run))
+    yield from _links(run)
+    yield _slower_machine(prediction)
+
+
+def _weight(run: TrainingRun, wrong: Values) -> float:
+    """STATED where the config states each of the settings."""
+    return STATED if wrong.keys() <= run.given else 1.0
+
+
+def _settings(run: TrainingRun) -> Iterator[Suspect]:
+    """Settings that the run may have in place of its own."""
+    execution, plan = run.execution, run.plan
     if run.precision not in ("fp32", "tf32"):
         yield Suspect(cause="fp32", wrong={"precision": "fp32"}, text="Products in fp32 would make the step {step}.")
     if run.precision in ("fp8", "nvfp4", "mxfp4"):
@@ -149,30 +188,63 @@ def suspects(run: TrainingRun) -> Iterator[Suspect]:
         wrong=in_turn,
         text="A host that waits for each kernel (CUDA_LAUNCH_BLOCKING=1) would make the step {step}.",
     )
+
+
+def _links(run: TrainingRun) -> Iterator[Suspect]:
+    execution, cluster = run.execution, run.cluster
     if cluster.nodes > 1:
         yield _sized(
             "slow_link",
             {"between_nodes_time": 20 * execution.between_nodes_time},
-            "Links between nodes at {speed} of their speed",
+            "Links between nodes at {speed} of their speed would explain the step.",
             LINKS_ADVICE,
         )
-    if cluster.gpus_per_node > 1:
+    if cluster.gpus_per_node > 1 and cluster.gpu.kind != "cpu":
         yield _sized(
             "slow_link_in_node",
             {"in_node_time": 4 * execution.in_node_time},
-            "Links inside the nodes at {speed} of their speed",
+            "Links inside the nodes at {speed} of their speed would explain the step.",
             LINKS_ADVICE,
         )
-    slow = {"product_time": 2 * execution.product_time, "memory_time": 2 * execution.memory_time}
-    by_clocks = (
-        "nvidia-smi -q -d CLOCK,PERFORMANCE on every node names the GPU that throttles; all wait for the slowest"
+
+
+MACHINE_ADVICE: Mapping[str, str] = {
+    "cpu": "measure the step again while nothing else runs (`top` names what does)",
+    "cuda": "nvidia-smi -q -d CLOCK,PERFORMANCE,PIDS on every node names a GPU that throttles, and other processes on it; all ranks wait for the "
+    "slowest",
+    "rocm": "`amd-smi monitor` and `amd-smi process` on every node show a GPU that throttles, and other processes on it; all ranks wait for the "
+    "slowest",
+}
+"""Kind of a device → what shows that it is slower than usual."""
+ON_CPU = "other work on its cores, or lower clocks"
+
+
+def _slower_machine(prediction: Prediction) -> Suspect:
+    """The devices do all their work more slowly; on a CPU, which carries its messages too, that is the whole step."""
+    run, kind = prediction.run, prediction.run.cluster.gpu.kind
+    if kind == "cpu":
+        is_read = bool(reference_us_of(prediction.prices, run.cluster))
+        paced = "; `predict one-batch CONFIG --pace now` times this machine's pace" if is_read else ""
+        return Suspect(
+            cause=MACHINE,
+            text=f"This machine at {{speed}} of its usual pace would explain the step: {ON_CPU}.",
+            advice=f"{MACHINE_ADVICE[kind]}{paced}",
+            sized=True,
+            usual=USUAL_SLOWING,
+            weight=OF_CPU,
+        )
+    found = _sized(
+        MACHINE,
+        {name: SLOWEST * getattr(run.execution, name) for name in ("product_time", "memory_time")},
+        "Its GPUs at {speed} of their usual pace would explain the step: lower clocks or a power limit, other work on them, or one weak GPU.",
+        MACHINE_ADVICE[kind],
     )
-    yield _sized("slow_gpu", slow, "A GPU at {speed} of its speed", by_clocks)
+    return replace(found, usual=USUAL_SLOWING, weight=OF_MACHINE)
 
 
 def _sized(cause: str, wrong: Values, text: str, advice: str) -> Suspect:
     settings = {f"execution.{key}": value for key, value in wrong.items()}
-    return Suspect(cause=cause, wrong=settings, text=f"{text} would explain the step.", advice=advice, sized=True)
+    return Suspect(cause=cause, wrong=settings, text=text, advice=advice, sized=True)
 
 
 def judge(prediction: Prediction, measured: MeasuredStep) -> Judgement:
@@ -182,10 +254,13 @@ def judge(prediction: Prediction, measured: MeasuredStep) -> Judgement:
     excess = math.log(measured.step_us / prediction.median_us)
     over_us = sum(each.over_median_us for each in seen if each.cause in (DATA, LATE_RANKS))
     slowed = excess + math.log1p(over_us / measured.step_us)
-    tried = [*_tried(prediction, excess, deviation)]
-    normal, of_each = _probabilities(excess, deviation, tried)
+    pace = pace_over(prediction, measured.references)
+    beside = excess - (math.log(pace.slowdown) if pace else 0.0)
+    tried = [*_tried(prediction, _open_suspects(prediction, measured, pace), beside, deviation)]
+    normal, of_each = _probabilities(beside, deviation, tried)
     alone, _ = _probabilities(slowed, deviation, [])
-    causes = [
+    causes = [*_of_pace(prediction, measured, pace)] if excess > 0 else []
+    causes += [
         Cause(
             cause=each.cause,
             text=each.text,
@@ -219,12 +294,32 @@ class _Tried:
     """The r that it makes, at most where it has a size."""
 
 
-def _tried(prediction: Prediction, excess: float, deviation: float) -> Iterator[_Tried]:
+def _open_suspects(prediction: Prediction, measured: MeasuredStep, pace: Pace | None) -> Iterator[Suspect]:
+    """The suspects that the measurement does not rule out: settings that it names, and the machine where it shows its pace."""
+    for each in suspects(prediction):
+        is_known = pace is not None if each.cause == MACHINE else each.wrong.keys() <= measured.settings
+        if not is_known:
+            yield each
+
+
+def _of_pace(prediction: Prediction, measured: MeasuredStep, pace: Pace | None) -> Iterator[Cause]:
+    """The machine, where the reference calls beside the steps show that it was slower."""
+    if pace is None or math.log(pace.slowdown) < LEAST_REACH:
+        return
+    yield Cause(
+        cause=MACHINE,
+        text=f"The reference calls beside the steps show this machine at {percent(1 / pace.slowdown)} of the pace of its rows: {ON_CPU}.",
+        cost_us=measured.step_us * (1 - 1 / pace.slowdown),
+        advice=MACHINE_ADVICE["cpu"],
+    )
+
+
+def _tried(prediction: Prediction, found: Iterable[Suspect], excess: float, deviation: float) -> Iterator[_Tried]:
     """The suspects that would be seen; nothing is predicted for a step that is as short as its prediction."""
     if excess < deviation:
         return
-    for suspect in suspects(prediction.run):
-        step_us = _step_us(prediction, suspect.wrong)
+    for suspect in found:
+        step_us = _step_us(prediction, suspect.wrong) if suspect.wrong else SLOWEST * prediction.median_us
         if step_us and (reach := math.log(step_us / prediction.median_us)) >= LEAST_REACH:
             yield _Tried(suspect=suspect, step_us=step_us, reach=reach)
 
@@ -245,12 +340,13 @@ def with_values(run: TrainingRun, settings: Values) -> TrainingRun:
 
 def _probabilities(excess: float, deviation: float, tried: Sequence[_Tried]) -> tuple[float, list[float]]:
     """The probability of a sound run, and of each suspect."""
-    each = (1 - SOUND) / (len(tried) + 1)
+    each = (1 - SOUND) / (1 + sum(one.suspect.weight for one in tried))
     sound = SOUND * UNIT.pdf(excess / deviation) / deviation
     weights = [
         each
+        * one.suspect.weight
         * (
-            _between(excess, deviation, one.reach)
+            _between(excess, deviation, one.reach, one.suspect.usual)
             if one.suspect.sized
             else UNIT.pdf((excess - one.reach) / deviation) / deviation
         )
@@ -262,9 +358,13 @@ def _probabilities(excess: float, deviation: float, tried: Sequence[_Tried]) -> 
     return sound / whole, [weight / whole for weight in weights]
 
 
-def _between(excess: float, deviation: float, reach: float) -> float:
-    """The density of an r that is anywhere from 0 to `reach`, seen with a Gaussian error."""
-    return (UNIT.cdf(excess / deviation) - UNIT.cdf((excess - reach) / deviation)) / reach
+def _between(excess: float, deviation: float, reach: float, usual: float = math.inf) -> float:
+    """The density of an r that is anywhere from 0 to `reach`, seen with a Gaussian error; with a `usual` size, one that gets rarer the
+    larger it is, as an exponential of that mean does."""
+    rarer = 1 / usual
+    shift = rarer * deviation**2
+    seen = UNIT.cdf((excess - shift) / deviation) - UNIT.cdf((excess - shift - reach) / deviation)
+    return seen * math.exp(rarer * (shift / 2 - excess)) * (rarer / -math.expm1(-rarer * reach) if rarer else 1 / reach)
 
 
 def _likely(prediction: Prediction, measured: MeasuredStep, one: _Tried, chance: float) -> Cause:
@@ -277,8 +377,18 @@ def _likely(prediction: Prediction, measured: MeasuredStep, one: _Tried, chance:
         probability=chance,
         settings={path: value_of(run, path) for path in suspect.wrong},
         wrong={} if suspect.sized else suspect.wrong,
-        advice=suspect.advice or "the config already says so: check what the run really uses",
+        advice=suspect.advice or _setting_advice(run, suspect.wrong),
     )
+
+
+def _setting_advice(run: TrainingRun, wrong: Values) -> str:
+    """Whether the config states the settings or leaves them to their defaults, and how to state what the run has."""
+    open_ = [path for path in wrong if path not in run.given]
+    if not open_:
+        return "the config or script already says so: check what the run really uses"
+    defaults = ", ".join(f"{path} to its default, {as_written(value_of(run, path))}" for path in open_)
+    as_it_runs = " ".join(f"{OPTION} {path}={as_written(value)}" for path, value in wrong.items())
+    return f"the config leaves {defaults}: check what the run really uses; if it is otherwise, {as_it_runs} predicts the run as it is"
 
 
 def value_of(run: TrainingRun, path: str) -> Any:
@@ -289,6 +399,8 @@ def value_of(run: TrainingRun, path: str) -> Any:
 
 def _size(prediction: Prediction, step_us: float, one: _Tried) -> float:
     """The size at which a suspect makes the measured step, times its usual value; by two secants, since a step grows about evenly."""
+    if not one.suspect.wrong:
+        return min(SLOWEST, step_us / prediction.median_us)
     path, largest = next(iter(one.suspect.wrong.items()))
     most = float(largest / value_of(prediction.run, path))
     low, low_us, high, high_us = 1.0, prediction.median_us, most, one.step_us

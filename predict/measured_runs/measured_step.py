@@ -16,14 +16,16 @@ from predict.measured_runs.log_matches_config import SLACK, misfits, not_steady,
 from predict.measured_runs.logs import above_zero, read_log, states_steps
 from predict.measured_runs.steady_state import are_repeats, steady_step, time_us_of
 from predict.measurement.measurement import settings_of
+from predict.measurement.pace import noted_references
 from predict.measurement.system_noise import SPREAD_LIMIT, quiet_steps, spread_between
-from predict.run.calibration_terms import MOST_NOISE, MeasuredTime, Posterior
-from predict.run.durations import duration_us
+from predict.run.calibration_terms import LONGEST_US, MOST_NOISE, SHORTEST_US, MeasuredTime, Posterior
+from predict.run.durations import US, duration_us
 from predict.run.training_run import TrainingRun
 from sampling.errors import UNREADABLE, UserError
 from sampling.files.documents import read_json
 from sampling.files.faults import counted
 from sampling.number_text import count, duration, whole_percent
+from sampling.store.pace_log import References
 
 HOW = (
     "give a number with its unit, such as 412ms or 3.2s, the log of a training framework, or a file that `predict measure CONFIG --json` "
@@ -54,6 +56,10 @@ class MeasuredStep:
     Not the standard error of a median, since slow spells last for many steps: repeats of a run differ by about as much as its steps do."""
     logged: tuple[tuple[int, float], ...] = ()
     """Number and time of each line of a log that states a step, in µs, warm-up included; empty for a step that is known alone."""
+    settings: frozenset[str] = frozenset()
+    """Key paths of the settings that the run is known to have had, since this project ran it; none of a time or a log."""
+    references: tuple[References, ...] = ()
+    """The reference calls beside the steps, which show the machine's pace."""
 
     @property
     def noisy(self) -> bool:
@@ -96,7 +102,11 @@ def noise_warning(step: MeasuredStep) -> str:
 def _of_text(text: str) -> MeasuredStep:
     time_us = duration_us(text)
     if time_us is None:
-        raise UserError(f"{text!r} is not a time above 0; {HOW}")
+        raise UserError(f"{text!r} is not a time above 0 with a unit, one of {', '.join(US)}; {HOW}")
+    if not SHORTEST_US <= time_us <= LONGEST_US:
+        raise UserError(
+            f"{text!r}: no step takes that; give one from {duration(SHORTEST_US)} to {duration(LONGEST_US)}"
+        )
     return MeasuredStep(step_us=time_us, p10_us=time_us, p90_us=time_us, source=f"{text.strip()} as given")
 
 
@@ -129,7 +139,15 @@ def _of_measure(path: Path, run: TrainingRun) -> MeasuredStep:
         noise=min(
             MOST_NOISE, independent_causes(spread_between(p10_us, p90_us), _slowed(content.get("others_shares")))
         ),
+        settings=frozenset(settings if isinstance(settings := content.get("settings"), dict) else ()),
+        references=tuple(_references(content.get("references"))),
     )
+
+
+def _references(beside: object) -> Iterator[References]:
+    for noted in beside if isinstance(beside, list) else ():
+        if found := noted_references(noted):
+            yield found
 
 
 def _slowed(shares: object) -> float:

@@ -4,6 +4,7 @@ A step that takes longer than predicted may run on a machine that is slower now 
 its sessions, timed again beside the step, part the error into that of the pace and that of the models.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
@@ -12,6 +13,7 @@ from typing import Any
 from predict import estimate
 from predict.layers.run_json import dump_run
 from predict.measurement.requirements import require_measurable
+from predict.measurement.system_noise import MOST_WAITED
 from predict.measurement.worker import run_in_processes
 from predict.prices.open import open_prices
 from predict.prices.pace import disturbance_beside, paces_beside, paces_shown, paces_text, reference_us_of
@@ -20,7 +22,7 @@ from predict.step.prediction import Prediction
 from sampling.errors import SamplesError, UserError
 from sampling.files.places import fitting_command, sampling_command
 from sampling.number_text import multiple, signed_percent, significant
-from sampling.store.pace import Resource
+from sampling.store.pace import RESOURCES, Resource
 from sampling.store.pace_log import References
 
 LEAST_DISTURBANCE = 1.02
@@ -39,6 +41,11 @@ class Pace:
     shown: Mapping[Resource, float] = field(default_factory=dict)
     """The paces of the reference calls themselves, which calls may follow in part."""
 
+    @property
+    def slowdown(self) -> float:
+        """The time of a step over the time that a prediction from the rows gives it, by the pace and by what other work adds."""
+        return self.disturbance / self.of_step
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -55,7 +62,7 @@ class Pace:
 
     def of_models(self, error: float) -> float:
         """The error that a prediction at this pace, with what other work adds, has where one at the pace of the rows has `error`."""
-        return (1 + error) / self.of_step * self.disturbance - 1
+        return (1 + error) * self.slowdown - 1
 
 
 def pace_beside(prediction: Prediction, references: References) -> Pace | None:
@@ -86,8 +93,28 @@ def pace_over(prediction: Prediction, rounds: Sequence[References]) -> Pace | No
     )
 
 
+def noted_references(noted: object) -> References | None:
+    """The reference calls that a file notes beside steps; None where it notes none that can be read."""
+    if not isinstance(noted, dict):
+        return None
+    time_us, disturbance = _by_resource(noted.get("time_us")), _by_resource(noted.get("disturbance"))
+    waited = noted.get("waited_share")
+    known = waited if isinstance(waited, int | float) and 0 <= waited <= MOST_WAITED else 0.0
+    return References(time_us=time_us, disturbance=disturbance, waited_share=known) if time_us else None
+
+
+def _by_resource(noted: object) -> dict[Resource, float]:
+    """The positive figures of a note by resource; none of a damaged one."""
+    found = noted if isinstance(noted, dict) else {}
+    return {
+        resource: float(value)
+        for resource in RESOURCES
+        if isinstance(value := found.get(resource), int | float) and 0 < value < math.inf
+    }
+
+
 def _median_of(paces: Sequence[Mapping[Resource, float]]) -> dict[Resource, float]:
-    return {resource: median(one[resource] for one in paces) for resource in paces[0]}
+    return {resource: median(one[resource] for one in paces if resource in one) for resource in paces[0]}
 
 
 def at_pace(run: TrainingRun, shown: Mapping[Resource, float]) -> Prediction:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from predict import estimate
-from predict.config.document import Config
+from predict.config.document import Config, read_config, value_at
+from predict.config.overrides import OPTION
 from predict.interval import Interval
 from predict.kinds import EnumeratedKind, Kind, ServerOptions, Values, kind, require_one_kind
 from predict.plan_search.options import OBJECTIVES
@@ -20,6 +21,7 @@ from predict.run.training_run import TrainingRun, settings_of
 from predict.step.prediction import Prediction
 from predict.step.scheduling import Estimate
 from sampling.errors import Checks, UserError, naming
+from sampling.files.faults import as_written
 from sampling.progress import Progress, silent
 
 Predicted = TypeVar("Predicted")
@@ -111,7 +113,9 @@ def predicted(
     """The kind of configs, and the prediction of each. UserError with every fault."""
     if len(configs) < 2:
         alone = f"{configs[0]} alone has nothing beside it" if configs else "missing"
-        raise UserError(f"CONFIG: {alone}; give two or more run configs")
+        can_vary = bool(configs and overrides) and isinstance(configs[0], str | Path)
+        instead = f", or vary a setting of one: {_varied(configs[0], overrides[0])}" if can_vary else ""
+        raise UserError(f"CONFIG: {alone}; give two or more run configs{instead}")
     of = kind(require_one_kind(configs))
     runs, found = [], []
     with Checks() as checks:
@@ -125,6 +129,21 @@ def predicted(
             found.append(predict(run))
         progress(len(found), len(runs), "")
     return of, found
+
+
+def hint_on_settings(configs: Sequence[str], overrides: Sequence[str]) -> str:
+    """A sentence on settings over one config that is given several times, which they make the same run; empty elsewhere."""
+    if not overrides or len(set(configs)) > 1:
+        return ""
+    return f"{OPTION}: it holds for every config, so that nothing differs; to see what it changes, write {_varied(configs[0], overrides[0])}"
+
+
+def _varied(config: Config, setting: str) -> str:
+    """The command that shows a config under a setting, and under the value that it has without."""
+    path, _, value = setting.partition("=")
+    own = value_at(read_config(config).content, path.strip())
+    before = "OTHER" if own is None or isinstance(own, Mapping) else as_written(own)
+    return f"`predict sweep {config} --vary {path.strip()}={before},{value.strip()}`"
 
 
 def beside_first(of: Kind[Any, Any], found: Sequence[Any]) -> Sequence[Any]:

@@ -8,12 +8,13 @@ from predict.diagnosis import Diagnosis, Suggestion
 from predict.interval import Interval
 from predict.kinds import Values
 from predict.measured_runs.judge import Cause, Judgement
+from predict.measured_runs.log_matches_config import unit_mistake
 from predict.reports.memory import summary
 from predict.reports.printed import Renderable
 from predict.reports.text import chance, escape, fact, first_lines_of, hanging, head, interval_text, run_text, stacked
 from predict.run.model_flops import mfu
 from predict.serialise import each_picked, picked, version_of
-from predict.validation.nearest import NearRun
+from predict.validation.nearest import NearRun, kind_in_words
 from sampling.files.faults import as_written, counted
 from sampling.number_text import duration, percent, signed_percent
 
@@ -35,11 +36,8 @@ def diagnosis_text(found: Diagnosis) -> Renderable:
             if judgement
             else [fact("measured", "nothing is: --log or --trace shows whether it is normal")]
         ),
-        *(
-            fact("published" if place == 0 else "", escape(_published(each)))
-            for place, each in enumerate(found.published)
-        ),
-        *(["", *_causes(found.causes, judgement.measured.step_us)] if judgement else []),
+        *(fact("" if place else "published", escape(each)) for place, each in enumerate(_published(found))),
+        *(["", *_causes(found.causes, judgement)] if judgement else []),
         "",
         *_changes(found),
     )
@@ -59,6 +57,8 @@ def _measured(judgement: Judgement) -> Iterator[str]:
 def _reason(judgement: Judgement) -> str:
     if mfu(judgement.prediction.run, judgement.measured.step_us) > 1:
         return "no run is above 100 % of the peak: the unit of the time is probably wrong, or the log is another run's"
+    if mistaken := unit_mistake(judgement.measured.step_us / judgement.prediction.median_us):
+        return f"about {mistaken} the prediction: the unit of the time is probably wrong"
     if judgement.verdict == "faster":
         return "below the prediction's interval: the run is hardly as its config says; check its settings, first those that were assumed"
     return (
@@ -84,7 +84,7 @@ def judgement_text(judgement: Judgement) -> Renderable:
         fact("predicted", f"{duration(step.median_us)} a step ({interval_text(step)})"),
         *_measured(judgement),
         "",
-        *_causes(judgement.causes, judgement.measured.step_us),
+        *_causes(judgement.causes, judgement),
     )
 
 
@@ -100,18 +100,38 @@ def judgement_json(judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def _published(near: NearRun) -> str:
+def _published(found: Diagnosis) -> Iterator[str]:
+    """The published runs beside the run, or that none is known on a GPU; nothing on a CPU, of which no run is published."""
+    run = found.prediction.run
+    yield from (_near(each, run.precision) for each in found.published)
+    if not found.published and run.cluster.gpu.kind != "cpu":
+        yield f"no run like this is known: {kind_in_words(run)} of about this size on {run.cluster.gpu.name}"
+
+
+def _near(near: NearRun, own_precision: str) -> str:
     by = f", {near.framework}" if near.framework else ""
-    return f"{percent(near.mfu)} MFU: {near.model} in {near.precision} on {counted(near.gpus, 'GPU')}, sequences of {near.seq_len:,}{by} ({near.row_id})"
+    of = "" if near.precision == own_precision else f" of the {near.precision} peak"
+    return f"{percent(near.mfu)} MFU{of}: {near.model} in {near.precision} on {counted(near.gpus, 'GPU')}, sequences of {near.seq_len:,}{by} ({near.row_id})"
 
 
-def _causes(causes: Sequence[Cause], step_us: float) -> Iterator[str]:
+def _causes(causes: Sequence[Cause], judgement: Judgement) -> Iterator[str]:
+    step_us = judgement.measured.step_us
     if not causes:
-        yield "[bold]where time is lost[/]: nothing stands out"
+        is_open = judgement.verdict in ("slow", "perhaps slow")
+        why = (
+            "none of the causes that are tried explains the step; a --trace shows where its time goes"
+            if is_open
+            else "nothing stands out"
+        )
+        yield f"[bold]where time is lost[/]: {why}"
         return
     yield "[bold]where time is lost[/]"
     for place, cause in enumerate(causes, 1):
         yield hanging(f"  {place}. ", f"{escape(cause.text)}{_weight(cause, step_us)}")
+    if any(cause.probability < 1 for cause in causes):
+        yield hanging(
+            "     ", "by the step's time alone: other causes may take as long, and a --trace shows which it is"
+        )
 
 
 def _weight(cause: Cause, step_us: float) -> str:

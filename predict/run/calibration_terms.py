@@ -23,8 +23,10 @@ from sampling.files.faults import Fault
 from sampling.files.schema import Count, Key, Text, keys_of
 
 Covariance: TypeAlias = Annotated[float, Key(minimum=-100, maximum=100)]
-Micros: TypeAlias = Annotated[float, Key(maximum=1e13)]
-"""A step's time in µs: above 0, four months at most."""
+SHORTEST_US, LONGEST_US = 1.0, 1e13
+"""Bounds of a step's time: a step is no shorter than one kernel, and takes four months at most."""
+Micros: TypeAlias = Annotated[float, Key(maximum=LONGEST_US)]
+"""A step's time in µs: above 0, at most LONGEST_US."""
 MOST_NOISE = 10.0
 """Largest noise of a step in log time: a step this noisy says nothing about the terms."""
 

@@ -74,6 +74,8 @@ class TrainingRun(LoadedRun):
     """The keys of the model's `config.json` as given, for conventions that read them; none where the run has only a shape."""
     model_given_as: str = field(default="", repr=False, compare=False)
     """The name or path of the model as the config gives it; empty for its keys."""
+    given: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    """Key paths that the config gives a value, rather than a default; none where the run was not read from a config."""
 
     @property
     def notes(self) -> list[str]:

@@ -1,15 +1,20 @@
-"""Published runs of the nearest kind: on the same device, with a model, a number of GPUs, a sequence and a precision like a run's own."""
+"""Published runs of the nearest kind: on the same device, and with a model, a number of GPUs, a sequence and a precision like a run's own.
+
+A mixture of experts stands beside mixtures alone, and adapters beside adapters: at one size of the model their utilisation differs by more
+than what the distance counts.
+"""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from predict.model.spec import ModelSpec
 from predict.run.model_flops import model_flops_per_token
 from predict.run.training_run import TrainingRun
 from predict.validation.published import SHIPPED_RUNS
 from predict.validation.published_models import model_of
 from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
-from predict.validation.published_software import precision_of
+from predict.validation.published_software import adapters_of_row, precision_of
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Gpu, hardware_facts, hardware_named
 
@@ -55,6 +60,25 @@ def _near(run: TrainingRun) -> Iterator[NearRun]:
             yield near
 
 
+def kind_in_words(run: TrainingRun) -> str:
+    """The kind of a run, which the published ones beside it share: `a mixture of experts`."""
+    kind = "a mixture of experts" if run.model.experts else "a dense model"
+    if run.model.is_encoder_decoder:
+        kind = "an encoder–decoder"
+    elif run.model.patches:
+        kind = "a model of patches"
+    elif run.tower:
+        kind = f"{kind} with images"
+    return f"adapters of {kind}" if run.adapters.are_trained else kind
+
+
+def _is_of_its_kind(run: TrainingRun, row: PublishedRow, model: ModelSpec) -> bool:
+    """Whether a row, with its model, is of a run's kind; all rows are of text."""
+    of_text = run.tower is None and run.model.patches is None
+    as_sparse = bool(model.experts) == bool(run.model.experts)
+    return of_text and as_sparse and bool(adapters_of_row(row)) == run.adapters.are_trained
+
+
 def _is_like(hardware: str, gpu: Gpu) -> bool:
     """Whether a device has a run's own chip, and as much memory: boards of a chip with another amount have another bandwidth too."""
     facts = hardware_facts(hardware)
@@ -69,7 +93,7 @@ def _of_row(run: TrainingRun, row: PublishedRow) -> NearRun | None:
         peak = run.cluster.gpu.peak_flops_per_us(precision)
     except (NotExpressibleError, ConfigError):
         return None
-    if row.fault or not row.measured_us:
+    if row.fault or not row.measured_us or not _is_of_its_kind(run, row, model):
         return None
     tokens_per_us = batch * seq_len / row.measured_us / gpus
     distance = math.hypot(

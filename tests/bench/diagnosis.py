@@ -38,6 +38,8 @@ LARGE = _config(
     "llama3-70b", 8, {"tp": 8, "sp": True, "pp": 4, "dp": 2, "zero": 1, "schedule": "1f1b"}, (128, 1, 8192), **MEGATRON
 )
 SMALL = _config("gpu-llama-1b", 1, {"dp": 8, "zero": 1}, (512, 1, 1024), **MEGATRON)
+STATED = {**ONE_NODE, "plan": {**ONE_NODE["plan"], "recompute": "none"}}
+SLOWER = {"execution.product_time": 2.0, "execution.memory_time": 2.0}
 SHARDED = _config(
     "llama3-8b", 1, {"dp": 8, "zero": 3, "recompute": "full"}, (16, 1, 8192), execution={"framework": "fsdp-compile"}
 )
@@ -114,6 +116,7 @@ CASES = (
         fault={"execution.elementwise": "eager", "execution.fuse_rms_norm": False},
         removed_by={"execution.elementwise": is_any, "execution.fuse_rms_norm": is_any},
     ),
+    Case(name="slower machine", config=STATED, hidden=SLOWER, removed_by={"execution.product_time": is_any}),
 )  # fmt: skip
 SOUND = (
     Case(name="a sound run of 8B", config=ONE_NODE, removed_by={}),

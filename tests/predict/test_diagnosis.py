@@ -49,9 +49,33 @@ def test_a_sound_run_is_normal(case: Case, tmp_path: Path) -> None:
 
 
 def test_advice_and_published_runs_read_as_sentences(command: Command) -> None:
-    said = command.text("diagnose", str(CONFIGS / "runs" / "llama3-70b-64xh100.yml"), "--log", "20s")
+    said = " ".join(command.text("diagnose", str(CONFIGS / "runs" / "llama3-70b-64xh100.yml"), "--log", "20s").split())
     assert " GPUs, sequences of " in said
-    assert "the config already says so: check what the run really uses" in " ".join(said.split())
+    assert "the config leaves plan.recompute to its default, none: check what the run really uses" in said
+    assert "by the step's time alone: other causes may take as long" in said
+
+
+def test_a_published_run_stands_beside_its_kind_or_none_is_said_to_be_known(command: Command) -> None:
+    said = command.text("diagnose", str(CONFIGS / "runs" / "deepseek-v3-1024xh100.yml"))
+    assert "no run like this is known: a mixture of experts of about this size on NVIDIA H100" in " ".join(said.split())
+
+
+def test_a_loaded_cpu_is_the_first_cause_where_the_config_states_its_settings(command: Command) -> None:
+    demo = str(CONFIGS / "runs" / "demo.yml")
+    predicted_us = command.json("diagnose", demo)["step_us"]["median"]
+    found = command.json("diagnose", demo, "--log", f"{2 * predicted_us / 1e3}ms")
+    assert found["causes"][0]["cause"] == "slower_machine"
+    assert "This machine at 50.0 % of its usual pace" in found["causes"][0]["text"]
+
+
+def test_a_slow_step_that_nothing_explains_is_said_to_be_so(command: Command) -> None:
+    def said(time: str) -> str:
+        return " ".join(
+            command.text("diagnose", str(CONFIGS / "runs" / "llama3-70b-64xh100.yml"), "--log", time).split()
+        )
+
+    assert "none of the causes that are tried explains the step; a --trace shows where its time goes" in said("2min")
+    assert "about a thousand times the prediction: the unit of the time is probably wrong" in said("240min")
 
 
 def test_the_json_has_the_keys_that_programs_read(command: Command) -> None:
@@ -91,6 +115,17 @@ def test_megatrons_flags_are_named_as_its_script_has_them(tmp_path: Path) -> Non
     found = predict.diagnose(script, ["cluster.hardware=h100-sxm"])
     assert found.config["plan"]["recompute"] == "full"
     assert "without --recompute-granularity" in found.changes[0].in_their_words
+
+
+def test_a_script_without_a_flag_says_what_its_tool_does_by_default(tmp_path: Path) -> None:
+    script = tmp_path / "pretrain.sh"
+    script.write_text(
+        SCRIPT.replace("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 ", "")
+    )
+    found = predict.diagnose(script, ["cluster.hardware=h100-sxm"], log="9s")
+    recompute = next(each for each in found.causes if each.cause == "recompute")
+    assert recompute.advice == "the config or script already says so: check what the run really uses"
+    assert recompute.probability < found.causes[0].probability
 
 
 def test_a_trainers_keys_are_named_as_its_file_has_them(tmp_path: Path) -> None:

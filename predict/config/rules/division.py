@@ -1,7 +1,6 @@
 """Rules of how tensor, context and data parallelism divide the model and the ranks."""
 
-from math import gcd
-
+from predict.config.rules.degrees import spreads, tensor_degrees
 from predict.config.rules.rule import Problems, rule
 from predict.model.spec import ModelSpec
 from predict.run.execution import WHOLE_LAYERS
@@ -22,41 +21,36 @@ def degrees_make_the_world(dp: int, tp: int, pp: int, cp: int, nodes: int, gpus_
 @rule("plan.tp", "the heads do not divide by tp", of_each_model=True)
 def tp_divides_heads(tp: int, heads: int, *, kv_heads: int = 0, ffn: int = 0, framework: str = "") -> Problems:
     if heads % tp:
-        advice = _tensor_degrees(heads, kv_heads, ffn, framework)
+        advice = tensor_degrees(heads, kv_heads, ffn, framework)
         yield f"{tp} does not divide the {heads} attention heads; set one of {advice}"
 
 
 @rule("plan.tp", "the key and value heads do not divide by tp", of_each_model=True)
 def tp_divides_kv_heads(tp: int, kv_heads: int, heads: int, framework: str, *, ffn: int = 0) -> Problems:
-    if kv_heads != heads and not _spreads(kv_heads, tp, framework):
+    if kv_heads != heads and not spreads(kv_heads, tp, framework):
         also = f" (framework {WHOLE_LAYERS} copies no heads)" if kv_heads < tp else ""
-        advice = _tensor_degrees(heads, kv_heads, ffn, framework)
+        advice = tensor_degrees(heads, kv_heads, ffn, framework)
         yield f"{tp} does not divide the {kv_heads} key and value heads{also}; set one of {advice}"
 
 
 @rule("plan.tp", "the width of the MLP does not divide by tp", of_each_model=True)
 def tp_divides_ffn(tp: int, ffn: int, *, heads: int = 0, kv_heads: int = 0, framework: str = "") -> Problems:
     if ffn % tp:
-        advice = _tensor_degrees(heads, kv_heads, ffn, framework)
+        advice = tensor_degrees(heads, kv_heads, ffn, framework)
         yield f"{tp} does not divide the MLP's width {ffn}; set one of {advice}"
 
 
-def _spreads(kv_heads: int, tp: int, framework: str) -> bool:
-    """Whether key and value heads spread over the ranks: whole ones, or copies of a head."""
-    return kv_heads % tp == 0 or (tp % kv_heads == 0 and framework != WHOLE_LAYERS)
-
-
-def _tensor_degrees(heads: int, kv_heads: int, ffn: int, framework: str) -> str:
-    """The smallest degrees that heads, key and value heads and the MLP allow alike, in words; 0 stands for a number that is not known."""
-    divide_with_heads = kv_heads in (0, heads)
-    return divisors(gcd(heads, ffn), where=lambda tp: divide_with_heads or _spreads(kv_heads, tp, framework))
-
-
 @rule("model.vocab_size", "the vocabulary does not divide by tp")
-def tp_divides_vocabulary(vocab: int, tp: int, framework: str) -> Problems:
+def tp_divides_vocabulary(
+    vocab: int, tp: int, framework: str, *, heads: int = 0, kv_heads: int = 0, ffn: int = 0
+) -> Problems:
     if vocab % tp and framework == WHOLE_LAYERS:
         padded = -(-vocab // tp) * tp
-        yield f"{vocab} is not a multiple of plan.tp = {tp}, and torch pads no vocabulary; set vocab_size to {padded}"
+        advice = tensor_degrees(heads, kv_heads, ffn, framework, vocab)
+        yield (
+            f"{vocab} is not a multiple of plan.tp = {tp}, and torch pads no vocabulary; set plan.tp to one of {advice}, or vocab_size to "
+            f"{padded}"
+        )
 
 
 @rule("plan.tp", "tp splits norms over all heads, whose exchange is not modelled", of_each_model=True)

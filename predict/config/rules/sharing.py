@@ -1,5 +1,8 @@
 """Rules of how a batch, its sequences and the experts of a mixture are shared among ranks."""
 
+from math import gcd
+
+from predict.config.rules.degrees import tensor_degrees
 from predict.config.rules.rule import Problems, rule
 from predict.layers.routing import is_number
 from predict.model.spec import ModelSpec
@@ -23,15 +26,24 @@ def padding_needs_lengths(padding: str, lengths: str) -> Problems:
 
 
 @rule("batch.seq_len", "the sequence does not divide by tp")
-def tp_divides_the_sequence(seq_len: int, sp: bool, tp: int) -> Problems:
+def tp_divides_the_sequence(
+    seq_len: int, sp: bool, tp: int, *, heads: int = 0, kv_heads: int = 0, ffn: int = 0, framework: str = ""
+) -> Problems:
     if sp and seq_len % tp:
-        yield f"{seq_len} is not a multiple of plan.tp = {tp}, which plan.sp needs; set {near_multiples(seq_len, tp)}"
+        advice = tensor_degrees(heads, kv_heads, ffn, framework, seq_len)
+        yield (
+            f"{seq_len} is not a multiple of plan.tp = {tp}, which plan.sp needs; set plan.tp to one of {advice}, or batch.seq_len to "
+            f"{near_multiples(seq_len, tp)}"
+        )
 
 
 @rule("batch.seq_len", "the sequence does not divide by cp")
-def cp_divides_the_sequence(seq_len: int, cp: int) -> Problems:
+def cp_divides_the_sequence(seq_len: int, cp: int, *, nodes: int = 0, gpus_per_node: int = 0) -> Problems:
     if seq_len % cp:
-        yield f"{seq_len} is not a multiple of plan.cp = {cp}; set {near_multiples(seq_len, cp)}"
+        advice = divisors(gcd(seq_len, nodes * gpus_per_node))
+        yield (
+            f"{seq_len} is not a multiple of plan.cp = {cp}; set plan.cp to one of {advice}, or batch.seq_len to {near_multiples(seq_len, cp)}"
+        )
 
 
 @rule("batch.seq_len", "the sequence does not divide by tp · cp")

@@ -184,13 +184,16 @@ def operators(predicted: PredictedStep, measured: TracedStep, pace: float) -> It
             )
 
 
+ALL_SLOWER = "slow_compute"
+
+
 def all_slower(predicted: PredictedStep, measured: TracedStep, pace: float) -> Iterator[Finding]:
     """All operators slower alike: the processor, and no single operator."""
     found = [*computing(predicted, measured)]
     whole_us = sum(expected_us for _, expected_us, _ in found)
     if pace >= SLOWER:
         yield Finding(
-            cause="slow_compute",
+            cause=ALL_SLOWER,
             text=(
                 f"All operators take about {multiple(pace)} their prediction: {_reasons(measured, of_another=predicted.transferred)}."
             ),

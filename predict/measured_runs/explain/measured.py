@@ -10,11 +10,11 @@ from predict.measured_runs.explain.messages import BARRIER
 from predict.measured_runs.explain.naming import Half
 from predict.measured_runs.explain.timeline import UNNAMED
 from predict.measured_runs.explain.trace_matches_config import pipeline_rank
-from predict.measurement.system_noise import MOST_WAITED, NOISES
+from predict.measurement.pace import noted_references
+from predict.measurement.system_noise import NOISES
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import HOST
 from sampling.call import Call, Phase
-from sampling.store.pace import RESOURCES, Resource
 from sampling.store.pace_log import References
 
 CallKey = tuple[Call, Phase]
@@ -99,13 +99,8 @@ class TracedStep:
     @property
     def references(self) -> tuple[References, ...]:
         """The reference calls beside the steps, as the trace notes them; none where it does not."""
-        noted = self.facts.get("references")
-        if not isinstance(noted, dict):
-            return ()
-        time_us, disturbance = _by_resource(noted.get("time_us")), _by_resource(noted.get("disturbance"))
-        waited = noted.get("waited_share")
-        known = waited if isinstance(waited, int | float) and 0 <= waited <= MOST_WAITED else 0.0
-        return (References(time_us=time_us, disturbance=disturbance, waited_share=known),) if time_us else ()
+        noted = noted_references(self.facts.get("references"))
+        return (noted,) if noted else ()
 
     @property
     def _noted_steps_us(self) -> list[float]:
@@ -226,13 +221,3 @@ def _scaled(rank: MeasuredRank, factors: dict[str, float], of_kernels: float, st
         halves={half: time_us * of_kernels for half, time_us in rank.halves.items()},
         operators={name: time_us * of_kernels for name, time_us in rank.operators.items()},
     )
-
-
-def _by_resource(noted: Any) -> dict[Resource, float]:
-    """The positive figures of a trace's note by resource; none of a damaged one."""
-    found = noted if isinstance(noted, dict) else {}
-    return {
-        resource: float(value)
-        for resource in RESOURCES
-        if isinstance(value := found.get(resource), int | float) and 0 < value < math.inf
-    }

@@ -134,4 +134,18 @@ def test_a_vocabulary_that_torch_cannot_divide_is_not_padded_as_megatron_pads() 
     with pytest.raises(ConfigError) as raised:
         one_batch(CONFIGS / "runs" / "demo.yml", ["plan.tp=3", "cluster.gpus_per_node=3", "plan.pp=1"])
     (said,) = [line for line in str(raised.value).splitlines() if "vocab_size" in line]
-    assert "torch pads no vocabulary; set vocab_size to 8193" in said and "Megatron" not in said
+    assert (
+        "torch pads no vocabulary; set plan.tp to one of 1, 2, or vocab_size to 8193" in said and "Megatron" not in said
+    )
+
+
+def test_faults_of_what_a_setting_gives_come_first_and_its_own_fix_first() -> None:
+    """A sequence that a degree does not divide is mended by the degree before the sequence."""
+    with pytest.raises(ConfigError) as by_tp:
+        one_batch(CONFIGS / "runs" / "llama3-70b-64xh100.yml", ["plan.tp=3"])
+    reported = [line.partition("plan.tp=3: ")[2] or line for line in str(by_tp.value).splitlines()]
+    assert reported[0].startswith("--set: plan.tp: 3 does not divide the 64 attention heads; set one of 1, 2, 4, 8")
+    with pytest.raises(
+        ConfigError, match=r"plan\.cp = 3; set plan\.cp to one of 1, 2, 4, .*, or batch\.seq_len to 8190"
+    ):
+        one_batch(CONFIGS / "runs" / "llama3-70b-64xh100.yml", ["plan.cp=3"])

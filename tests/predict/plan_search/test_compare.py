@@ -9,6 +9,7 @@ from predict.plan_search.compare import setting_text
 from predict.reports.compare import differences_json
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS
+from tests.predict.command import Command
 
 RUNS = CONFIGS / "runs"
 DENSE, MIXTURE = RUNS / "llama3-70b-64xh100.yml", RUNS / "deepseek-v3-1024xh100.yml"
@@ -65,6 +66,16 @@ def test_settings_of_mixtures_are_reported_of_mixtures_alone(source: Path, is_sh
     (difference,) = predict.compare(source, other)
     assert "execution.framework" in difference.settings
     assert any("expert" in path or "permute" in path for path in difference.settings) == is_shown
+
+
+def test_settings_over_one_config_come_with_how_to_see_what_they_change(command: Command) -> None:
+    demo = str(RUNS / "demo.yml")
+    sweep = f"`predict sweep {demo} --vary batch.micro=2,4`"
+    assert sweep in command.refused("compare", demo, "--set", "batch.micro=4")
+    assert f"nothing differs; to see what it changes, write {sweep}" in command.notes(
+        "compare", demo, demo, "--set", "batch.micro=4"
+    )
+    assert "nothing differs" not in command.notes("compare", demo, demo)
 
 
 def test_one_config_alone_is_refused() -> None:

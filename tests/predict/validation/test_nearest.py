@@ -3,7 +3,7 @@
 import pytest
 
 import predict
-from predict.validation.nearest import nearest_published
+from predict.validation.nearest import kind_in_words, nearest_published
 from predict.validation.published import SHIPPED_RUNS
 from predict.validation.published_row import read_rows
 from sampling.hardware.cluster import hardware_named
@@ -26,6 +26,17 @@ def test_a_utilisation_is_that_of_the_published_rate() -> None:
     (eager,) = [each for each in nearest_published(board, most=20) if each.row_id == "torchtitan-2024-8b-8-eager"]
     flops = 6 * 8.03e9 - 6 * 128_256 * 4096 + 12 * 32 * 4096 * 8192  # no work for the table of embeddings
     assert eager.mfu == pytest.approx(eager.tokens_per_second_per_gpu * flops / 989.4e12, rel=0.02)
+
+
+def test_like_stands_beside_like() -> None:
+    """A mixture beside mixtures, and adapters beside none while the table has none."""
+    sparse = predict.load(with_values(ONE_NODE, {"model": "qwen3-30b-a3b", "plan": {"tp": 2, "ep": 8, "sp": True}}))
+    assert [each.model for each in nearest_published(sparse, most=20)] == ["qwen3-30b-a3b"]
+    dense = nearest_published(predict.load(ONE_NODE), most=99)
+    assert dense and not any(each.model == "qwen3-30b-a3b" for each in dense)
+    adapted = predict.load(ONE_NODE, ["adapters.kind=lora"])
+    assert nearest_published(adapted) == ()
+    assert kind_in_words(adapted) == "adapters of a dense model"
 
 
 def test_a_device_of_which_nothing_is_published_has_none() -> None:

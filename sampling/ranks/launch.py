@@ -29,6 +29,7 @@ POLL_S = 0.3
 STOP_S = 40.0
 """torchrun gives its ranks 30 s to end (torch.distributed.elastic, `PContext.close`) before it kills them."""
 AGENT = ("-m", "sampling.ranks.launch")
+BOUND = ("-m", "sampling.ranks.bound")
 LOCAL_ADDRESS = "127.0.0.1"
 """Where ranks of one machine meet. Without it torchrun asks for the address of the host name, which need not resolve."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -59,7 +60,8 @@ def launch(
     meanwhile: Callable[[], None] = lambda: None,
     lock: int | None = None,
 ) -> None:
-    """Run `worker` (`-m MODULE ARGUMENTS…` or `SCRIPT ARGUMENTS…`) on `processes` ranks of `threads` threads each.
+    """Run `worker` (`-m MODULE ARGUMENTS…` or `SCRIPT ARGUMENTS…`) on `processes` ranks of `threads` threads each, on cores of their own
+    (`sampling.ranks.bound`).
 
     `meanwhile` is called every POLL_S seconds. Raises RanksFailedError, which begins with `name`, with the first failed
     rank's last lines, or when `timeout_s` have passed. No rank outlives this call, even after an interrupt or a SIGTERM, nor
@@ -70,6 +72,7 @@ def launch(
         command = [
             *(sys.executable, *AGENT, "--standalone", "--local-addr", LOCAL_ADDRESS),
             *("--nproc-per-node", str(processes), "--log-dir", str(logs / "ranks"), "--redirects", "3"),
+            *(BOUND if threads else ()),
             *worker,
         ]
         with (logs / "agent.log").open("wb") as log:

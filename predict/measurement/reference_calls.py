@@ -1,6 +1,5 @@
 """The reference calls of a profile's sessions, timed beside a measured step by each of its ranks: they show the machine's pace then."""
 
-import time
 from collections.abc import Collection
 from dataclasses import asdict
 from datetime import timedelta
@@ -14,7 +13,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from predict.layers.run_json import load_run
 from sampling.hardware.cluster import Cluster, Machine
 from sampling.store.pace_log import PaceReading, References
-from sampling.timing.pace import EVERY_S, PaceMeter, reference_calls
+from sampling.timing.pace import PaceMeter, reference_calls
 from sampling.timing.time_calls import stopwatch_of
 from sampling.timing.timer import Ranks
 from sampling.torch_work.collectives import process_groups
@@ -47,6 +46,10 @@ class ReferenceTimes:
     def read(self) -> None:
         """Read the pace now."""
         self._meter.read()
+
+    def read_for(self, seconds: float) -> None:
+        """Read the pace over and over. A pause between readings would show the pace of a machine that has rested."""
+        self._meter.read_for(seconds)
 
     def before_step(self, step: int) -> None:
         """Read the pace where the last reading is a while ago."""
@@ -81,7 +84,5 @@ def body(run: str, seconds: float, timeout_s: float) -> dict[str, Any]:
     if cluster.world_size > 1:
         dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
     times = ReferenceTimes(cluster)
-    for _ in range(max(1, round(seconds / EVERY_S))):
-        times.read()
-        time.sleep(EVERY_S)
+    times.read_for(seconds)
     return asdict(times.summary())

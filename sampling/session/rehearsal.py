@@ -197,6 +197,7 @@ class FakeBench:
                     busy_ranks=1,
                     resource=resource,
                     ranks=call.group_size,
+                    size=pace.size_of(call),
                     time_us=time_us,
                     slowest_us=time_us,
                     mean_us=time_us,

@@ -46,6 +46,8 @@ class PaceReading:
     resource: Resource
     ranks: int
     """Ranks of the collective; 1 for the references of a device alone."""
+    size: int
+    """Side of the square product, or bytes of the pass or message."""
     time_us: float
     """Median of the undisturbed repeats, in the mean over the ranks."""
     slowest_us: float
@@ -125,21 +127,25 @@ def reading_of(fields: Mapping[str, Any]) -> PaceReading:
         reading.resource in RESOURCES
         and math.isfinite(reading.at_s)
         and all(0 < time_us < math.inf for time_us in times_us)
-        and all(isinstance(value, int) for value in (reading.session, reading.busy_ranks, reading.ranks))
+        and all(isinstance(value, int) for value in (reading.session, reading.busy_ranks, reading.ranks, reading.size))
     ):
         raise ValueError(f"{fields} is not a reading of a pace")
     return reading
 
 
 class PaceLog:
-    """The readings of a profile, by reference call, and how far calls follow them: in full where `responses` has no entry."""
+    """The readings of a profile, by reference call, and how far calls follow them: in full where `responses` has no entry. Readings of
+    another size than the last are of a call that is a reference no more, and are left out."""
 
     def __init__(self, readings: Iterable[PaceReading], responses: Responses | None = None) -> None:
         self.responses = responses or {}
         by_key: dict[Key, list[PaceReading]] = {}
         for reading in sorted(readings, key=lambda reading: reading.at_s):
             by_key.setdefault(reading.key, []).append(reading)
-        self.series = {key: Series.of(of_key) for key, of_key in by_key.items()}
+        self.series = {
+            key: Series.of([reading for reading in of_key if reading.size == of_key[-1].size])
+            for key, of_key in by_key.items()
+        }
 
     def disturbance(self, sample: Sample, cluster: Cluster) -> float:
         """The mean time of a row's call over its undisturbed time, as a factor, by the references: a step is made of many calls, whose

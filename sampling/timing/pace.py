@@ -1,7 +1,7 @@
 """Times short reference calls between a session's calls, so that the pace of the machine at each row is known.
 
-One reference is bound by compute, one by memory, and where several ranks run, one is a collective over all of them. Each takes a
-fraction of a millisecond and is timed as the session's calls are: by the same clock, on all busy ranks at once.
+One reference is bound by compute, one by memory, and where several ranks run, one is a collective over all of them. Each takes at most
+some milliseconds and is timed as the session's calls are: by the same clock, on all busy ranks at once.
 """
 
 from __future__ import annotations
@@ -11,44 +11,52 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sampling.call import Call
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import Cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
-from sampling.store.pace import Resource
+from sampling.store.pace import FEWEST_READINGS, Resource
 from sampling.store.pace_log import MOST_DISTURBED, PaceReading
 from sampling.timing.stopwatch import Stopwatch
 from sampling.timing.timer import Ranks, combined, quiet_repeats
 from sampling.torch_work.build import build
+from sampling.units import MIB
 
 if TYPE_CHECKING:
     import torch
 
-COMPUTE_US, TRAFFIC_US = 500.0, 100.0
+COMPUTE_US, TRAFFIC_US = 4000.0, 100.0
 """Time of the product at the stated efficiency, and of the memory pass and the collective at the stated bandwidth: long beside a clock's
-resolution and a launch, short beside a row."""
+resolution, a launch and the waking of a thread, short beside a row."""
+BEYOND_CACHES = 2
+"""Least size of the memory pass in last-level caches: a smaller one shows what else the caches hold."""
 PRECISIONS = ("bf16", "fp32")
 """Precisions of the references, those that a device lacks left out; on a CPU the second, which every CPU is quick at."""
 WARM_UPS = 2
 """Runs of a reference before it is timed: what ran before it has the caches, and a workload has two copies."""
-REPEATS = 9
-"""Timed runs of a reference: their quiet median is known to about 1 %."""
+REPEATS = 5
+"""Timed runs of a reference: their quiet median is known to 2 to 4 % on two cores of a shared machine."""
 EVERY_S = 0.5
-"""Least time between readings: they take 10 to 20 ms."""
+"""Least time between readings: they take 20 to 60 ms."""
+
+Reference: TypeAlias = Gemm | Stream | AllReduce
 
 
-def reference_calls(cluster: Cluster) -> Mapping[Resource, Call]:
+def reference_calls(cluster: Cluster) -> Mapping[Resource, Reference]:
     """The reference calls on a cluster whose ranks are all busy; sizes are powers of two."""
     gpu = cluster.gpu
     dtype = next(each for each in PRECISIONS[gpu.kind == "cpu" :] if each in gpu.peak_tflops)
     flops = COMPUTE_US * gpu.efficiency.get("gemm", 0.5) * gpu.peak_flops_per_us(dtype)
     side = _power_of_two((flops / 2) ** (1 / 3))
-    calls: dict[Resource, Call] = {
+    calls: dict[Resource, Reference] = {
         "compute": Gemm(dtype=dtype, m=side, n=side, k=side),
-        "memory": Stream(dtype=dtype, size_bytes=_power_of_two(TRAFFIC_US * gpu.bytes_per_us())),
+        "memory": Stream(
+            dtype=dtype,
+            size_bytes=_power_of_two(max(TRAFFIC_US * gpu.bytes_per_us(), BEYOND_CACHES * gpu.cache_mib * MIB)),
+        ),
     }
     ranks = cluster.nodes * cluster.gpus_per_node
     if ranks > 1:
@@ -56,6 +64,11 @@ def reference_calls(cluster: Cluster) -> Mapping[Resource, Call]:
         size_bytes = _power_of_two(TRAFFIC_US * link.bytes_per_us())
         calls["wire"] = AllReduce(size_bytes=size_bytes, ranks=ranks, ranks_per_node=cluster.gpus_per_node)
     return calls
+
+
+def size_of(reference: Reference) -> int:
+    """The `size` of its readings."""
+    return reference.m if isinstance(reference, Gemm) else reference.size_bytes
 
 
 def _power_of_two(size: float) -> int:
@@ -74,12 +87,20 @@ class PaceMeter:
     keep: Callable[[PaceReading], None]
     stopwatch_of: Callable[[Call], Stopwatch]
     """The clock by which the session times a call."""
-    calls: Mapping[Resource, Call]
+    calls: Mapping[Resource, Reference]
     _last_s: float = -math.inf
 
     def read_if_due(self) -> None:
         """Read the pace where the last reading is EVERY_S ago; all ranks agree on it."""
         if self.ranks.largest(time.monotonic() - self._last_s) >= EVERY_S:
+            self.read()
+
+    def read_for(self, seconds: float) -> None:
+        """Read the pace at least FEWEST_READINGS times, and until the rank that began last has done so for `seconds`."""
+        end_s = time.monotonic() + seconds
+        for _ in range(FEWEST_READINGS):
+            self.read()
+        while self.ranks.largest(end_s - time.monotonic()) > 0:
             self.read()
 
     def read(self) -> None:
@@ -94,6 +115,7 @@ class PaceMeter:
                     busy_ranks=self.cluster.gpus_per_node,
                     resource=resource,
                     ranks=call.group_size,
+                    size=size_of(call),
                     time_us=time_us,
                     slowest_us=max(each_us),
                     mean_us=statistics.fmean(
@@ -105,15 +127,17 @@ class PaceMeter:
 
     def _times(self, call: Call) -> list[list[float]]:
         """µs of the call's repeats now on each rank, all at once; of a collective, which ends on all of them together, those of the
-        slowest."""
+        slowest. No rank waits for the others in between: one that has slept is slow for a while."""
         # built anew: where its memory happens to lie changes its time by a per cent, which many readings average out
         workload, stopwatch = build(call, self.device), self.stopwatch_of(call)
 
         def repeat() -> float:
             workload.prepare("forward")
-            self.ranks.barrier()
+            if call.group_size > 1:
+                self.ranks.barrier()
             return stopwatch(lambda: workload.run("forward"))
 
+        self.ranks.barrier()
         for _ in range(WARM_UPS):
             repeat()
         own_times = [repeat() for _ in range(REPEATS)]

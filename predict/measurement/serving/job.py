@@ -33,6 +33,9 @@ from predict.serving.kv_cache import cache_room
 from predict.serving.traffic import Traffic, traffic_of
 from sampling.torch_work.build import torch_dtype
 
+READING_S = 1.0
+"""Seconds for which the pace is read before a load and after it."""
+
 
 def body(config: str, overrides: Sequence[str], job: str, pipe: str) -> dict[str, Any] | None:
     """The times of a config's server, as plain data.
@@ -63,7 +66,7 @@ def body(config: str, overrides: Sequence[str], job: str, pipe: str) -> dict[str
             make_prompts(model, scheduler, traffic, prompts, pipe)
             return None
         reference = ReferenceTimes(server.cluster)
-        reference.read()
+        reference.read_for(READING_S)
         if pipe:
             arrival_us, served = traffic.arrival_us.tolist(), make_answers(model, scheduler, traffic, prompts, pipe)
         else:
@@ -72,7 +75,7 @@ def body(config: str, overrides: Sequence[str], job: str, pipe: str) -> dict[str
                 arrivals.arrival_us,
                 RealServer(model, scheduler, Clock()).serve(arrivals, len(traffic)),
             )
-        reference.read()
+        reference.read_for(READING_S)
     return {
         **asdict(served),
         "arrival_us": arrival_us,

@@ -33,6 +33,7 @@ def reading(at_s: float, time_us: float, resource: Resource = "compute", session
         busy_ranks=2,
         resource=resource,
         ranks=2 if resource == "wire" else 1,
+        size=512,
         time_us=time_us,
         slowest_us=time_us,
         mean_us=1.1 * time_us,
@@ -135,3 +136,11 @@ def test_disturbances_of_repeats_add_up_in_a_step() -> None:
     log = PaceLog([replace(each, mean_us=each.time_us * random.choice([1.0, 1.2])) for each in slowing()])
     assert log.disturbance(ROW, CLUSTER) == pytest.approx(1.1, abs=0.03)
     assert PaceLog([]).disturbance(ROW, CLUSTER) == 1.0
+
+
+def test_readings_of_another_size_than_the_last_are_left_out() -> None:
+    small = [replace(reading(float(second), 10.0), size=256) for second in range(10)]
+    later = [reading(float(second), 80.0) for second in range(10, 20)]
+    (series,) = PaceLog([*small, *later]).series.values()
+    assert series.reference_us == 80.0
+    assert len(series.at_s) == 10

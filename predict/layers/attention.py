@@ -8,7 +8,7 @@ from predict.layers.norms import keeps_its_input, norm_bytes, normed_input
 from predict.layers.part import Mixer
 from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
 from predict.layers.served import GroupedCall, LayerCache, ServerShare
-from predict.model.spec import LayerKind, ModelSpec
+from predict.model.spec import LayerKind, ModelSpec, chunks_of
 from predict.rank.exchanges import entering, exchange_of_keys, leaving
 from predict.rank.module import Module, Works
 from predict.rank.share import RankShare
@@ -145,7 +145,7 @@ class Attention(Mixer):
 
     def prefill_calls(self, share: ServerShare, tokens: int) -> Iterator[Call]:
         heads, kv_heads = heads_on_rank(share.model, share.tp)
-        yield AttentionCall(
+        whole = AttentionCall(
             dtype=share.activations,
             batch=1,
             seq_len=tokens,
@@ -153,8 +153,9 @@ class Attention(Mixer):
             kv_heads=kv_heads,
             head_dim=share.model.head_dim,
             causal=True,
-            window=share.most_seen,
+            window=share.window,
         )
+        yield from in_chunks(whole, share.chunk or tokens)
 
 
 BIASING_PASSES = 2
@@ -236,7 +237,7 @@ def core_calls(
     )
     calls = attended(rank.run, attention, window=window)
     if chunk:
-        calls = tuple(part for call, share in calls for part in _chunks(call, share, chunk))
+        calls = tuple((part, share) for call, share in calls for part in in_chunks(call, chunk))
     own = heads * head_dim + kv_heads * (head_dim + attention.value_head_dim)
     narrowed = _to_fp8(rank, own) if execution.fp8_attention else ()
     if rank.plan.cp > 1 and rank.plan.cp_method == "ring" and not window:
@@ -255,11 +256,13 @@ def _to_fp8(rank: RankShare, width: int) -> Works:
     return ((Stream(dtype=rank.dtype, size_bytes=moved), 1),)
 
 
-def _chunks(whole: AttentionCall, share: float, chunk: int) -> tuple[tuple[AttentionCall, float], ...]:
+def in_chunks(whole: AttentionCall, chunk: int) -> tuple[AttentionCall, ...]:
     """Attention of sequences whose tokens see their own chunk alone."""
-    many, rest = divmod(whole.seq_len, chunk)
-    found = ((replace(whole, batch=whole.batch * many, seq_len=chunk), share),) if many else ()
-    return found + (((replace(whole, seq_len=rest), share),) if rest else ())
+    return tuple(
+        replace(whole, batch=many * whole.batch, seq_len=tokens)
+        for many, tokens in chunks_of(whole.seq_len, chunk)
+        if many and tokens
+    )
 
 
 RESCALED_PASSES = 3

@@ -23,7 +23,7 @@ from predict.huggingface.config_json import load_model
 from predict.layers.linear import LinearAttention
 from predict.layers.mamba import SCAN_FLOPS, Mamba
 from predict.layers.mixture import Mixture
-from predict.model.spec import VECTORS_A_PART, LayerKind, MixerShape, ModelSpec
+from predict.model.spec import VECTORS_A_PART, LayerKind, MixerShape, ModelSpec, chunks_of
 from predict.run.model_flops import attention_flops_per_token
 from sampling.cells.matrices import Matrix
 from sampling.files.faults import Fault, config_error, did_you_mean, join, shown
@@ -195,10 +195,9 @@ def in_chunks(sequences: Sequences, chunk: int) -> Sequences:
     """The chunks of sequences, whose tokens see no other one."""
     found: Counter[int] = Counter()
     for length, count in sequences.items():
-        whole, rest = divmod(length, chunk)
-        found[chunk] += whole * count
-        found[rest] += count * bool(rest)
-    return {length: count for length, count in found.items() if count}
+        for many, tokens in chunks_of(length, chunk):
+            found[tokens] += many * count
+    return {length: count for length, count in found.items() if length and count}
 
 
 def forward_parts(spec: ModelSpec, sequences: Sequences, *, mtp: bool) -> tuple[PartFlops, ...]:

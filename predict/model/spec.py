@@ -23,6 +23,12 @@ WINDOWED = ("sliding", "chunked")
 """Mixers that see no more than `ModelSpec.window` keys."""
 
 
+def chunks_of(length: int, chunk: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Number and tokens of the whole chunks of a sequence, and of what is left, each of which may be 0: tokens of a chunk see no other one.
+    Training, its FLOPs and servers all count by them."""
+    return (length // chunk, chunk), (1, length % chunk)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerKind:
     """The traits by which layers of one model differ."""

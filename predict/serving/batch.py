@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from predict.model.spec import chunks_of
 from regressors.features.arrays import Floats
 from sampling.errors import UserError
 
@@ -60,6 +62,15 @@ class StepBatch:
         return max(chunks, max(self.decodes, default=-1) + 1)
 
 
+class Seen(NamedTuple):
+    """The keys that a query sees in those layers of a server in which it does not see all: a window, as numba takes it too."""
+
+    most: int = 0
+    """Keys, at most; 0 where every layer sees all."""
+    in_chunks: bool = False
+    """They are those of the query's own chunk of the sequence, of `most` tokens, rather than the last ones."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class BatchSums:
     """Sums over each of many batches, one element per batch."""
@@ -73,7 +84,7 @@ class BatchSums:
     prefill_context: Floats
     """Keys that the chunks read from the cache."""
     window_pairs: Floats
-    """The pairs in layers whose queries see no more keys than the window."""
+    """The pairs in layers whose queries see a window."""
     window_context: Floats
     """Keys that the chunks read from the cache there."""
     whole_prompt_pairs: Floats
@@ -81,7 +92,9 @@ class BatchSums:
     decodes: Floats
     """Decoding requests."""
     decode_context: Floats
-    """Keys that these read, all together."""
+    """Tokens in the cache of these, all together."""
+    window_keys: Floats
+    """Those of them that they see in layers whose queries see a window."""
     drafted: Floats | float = 0.0
     """Draft tokens that the decodes verify, all together."""
 
@@ -118,16 +131,33 @@ def computed_tokens(sums: BatchSums, graph_sizes: Sequence[int]) -> Floats:
     return np.where(sums.prefill_tokens == 0, padded, sums.tokens)
 
 
-def pairs_within(context: float, tokens: float, window: int) -> float:
-    """Query-key pairs of a chunk under the causal mask, each query with the last `window` keys at most; 0 for all of them."""
-    if window == 0:
+def keys_within(context: int, seen: Seen) -> int:
+    """Keys in the cache that a query after so many tokens sees: beyond the end of a chunk none but those after it (vLLM,
+    v1/attention/backends/utils.py: `make_local_attention_virtual_batches`)."""
+    if seen.most == 0:
+        return context
+    return context % seen.most if seen.in_chunks else min(context, seen.most)
+
+
+def pairs_within(context: int, tokens: int, seen: Seen) -> float:
+    """Query-key pairs of a prompt's chunk under the causal mask, each query with the keys that it sees."""
+    most = seen.most
+    if most == 0:
         return tokens * (context + tokens / 2)
-    before, after = min(context, window), min(context + tokens, window)
-    return (after * after - before * before) / 2 + window * (tokens - (after - before))
+    if seen.in_chunks:
+        return pairs_in_chunks(context + tokens, most) - pairs_in_chunks(context, most)
+    before, after = min(context, most), min(context + tokens, most)
+    return (after * after - before * before) / 2 + most * (tokens - (after - before))
 
 
-def sums_of(batches: Sequence[StepBatch], window: int) -> BatchSums:
-    """The sums over each batch; `window` is the window of the server's sliding layers, 0 where none slides."""
+def pairs_in_chunks(length: int, chunk: int) -> float:
+    """Those of a sequence from its start whose tokens see their own chunk alone."""
+    (many, whole), (one, rest) = chunks_of(length, chunk)
+    return many * whole * whole / 2 + one * rest * rest / 2
+
+
+def sums_of(batches: Sequence[StepBatch], seen: Seen) -> BatchSums:
+    """The sums over each batch on a server whose queries see `seen`."""
     chunks = [one.chunks for one in batches]
 
     def column(values: Sequence[float]) -> Floats:
@@ -136,15 +166,18 @@ def sums_of(batches: Sequence[StepBatch], window: int) -> BatchSums:
     return BatchSums(
         prefills=column([len(each) for each in chunks]),
         prefill_tokens=column([sum(chunk.tokens for chunk in each) for each in chunks]),
-        prefill_pairs=column([sum(pairs_within(chunk.context, chunk.tokens, 0) for chunk in each) for each in chunks]),
+        prefill_pairs=column(
+            [sum(pairs_within(chunk.context, chunk.tokens, Seen()) for chunk in each) for each in chunks]
+        ),
         prefill_context=column([sum(chunk.context for chunk in each) for each in chunks]),
         window_pairs=column(
-            [sum(pairs_within(chunk.context, chunk.tokens, window) for chunk in each) for each in chunks]
+            [sum(pairs_within(chunk.context, chunk.tokens, seen) for chunk in each) for each in chunks]
         ),
-        window_context=column([sum(min(chunk.context, window or chunk.context) for chunk in each) for each in chunks]),
+        window_context=column([sum(keys_within(chunk.context, seen) for chunk in each) for each in chunks]),
         whole_prompt_pairs=column(
             [sum(chunk.tokens * (chunk.whole + chunk.tokens / 2) for chunk in each) for each in chunks]
         ),
         decodes=column([len(one.decodes) for one in batches]),
         decode_context=column([sum(one.decodes) for one in batches]),
+        window_keys=column([sum(keys_within(context, seen) for context in one.decodes) for one in batches]),
     )

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.interval import Interval
-from predict.serving.batch import BatchSums
+from predict.serving.batch import BatchSums, keys_within
 from predict.serving.server import Server
 from predict.serving.speculation import NGRAM, NONE
 from predict.serving.step_model import Features, StepModel
@@ -33,6 +33,8 @@ class SpeculatedFeatures:
     verifying: Features
     writing: Features | None
     """Those of a pass of the model that writes drafts; None where none does."""
+    sees_alike: bool
+    """Whether the queries of both models see the same keys."""
     of_host: NDArray[np.bool_]
     """Features that are the host's own time."""
 
@@ -55,8 +57,13 @@ class SpeculatedFeatures:
             whole_prompt_pairs=0.0 * sums.prefills,
             decodes=sums.requests,
         )
-        written = self.writing(verified) + (drafts - 1) * self.writing(one_by_one)
+        written = self._written(verified) + (drafts - 1) * self._written(one_by_one)
         return found + np.where(self.of_host, HOST_OF_PASS, 1.0) * written
+
+    def _written(self, sums: BatchSums) -> Floats:
+        """The features of one pass. Its own kernels limit a decode to another window than the large model's."""
+        assert self.writing
+        return self.writing(sums if self.sees_alike else replace(sums, window_keys=sums.decode_context))
 
 
 def features_with_drafts(model: StepModel, server: Server) -> Features:
@@ -68,6 +75,7 @@ def features_with_drafts(model: StepModel, server: Server) -> Features:
         server=server,
         verifying=model.features_of(server),
         writing=model.features_of(drafting) if drafting else None,
+        sees_alike=drafting is None or drafting.seen == server.seen,
         of_host=np.array([term.of_host for term in model.terms.values()]),
     )
 
@@ -110,6 +118,7 @@ def paying(server: Server, with_drafts: StepTable, without: StepTable, context: 
         whole_prompt_pairs=empty,
         decodes=counts,
         decode_context=context * counts,
+        window_keys=keys_within(context, server.seen) * counts,
     )
     ratios = without.times_us(sums) / with_drafts.times_us(sums) * server.speculation.tokens_per_step
     width = speculation_width(server)

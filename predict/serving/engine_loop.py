@@ -23,7 +23,8 @@ The rules are vLLM V1's (github.com/vllm-project/vllm, vllm/v1/core/sched/schedu
 
 from typing import Any
 
-from predict.serving.batch import pairs_within
+from predict.model.spec import chunks_of
+from predict.serving.batch import keys_within, pairs_in_chunks, pairs_within
 from predict.serving.block_cache import (
     BLOCK_HELPERS,
     first_ready,
@@ -67,6 +68,7 @@ from predict.serving.engine_state import (
     TOKENS,
     UNSEEN,
     WAITING,
+    WINDOW_KEYS,
     WINDOW_PAIRS,
     WINDOW_READ,
     Levels,
@@ -89,7 +91,7 @@ def continue_running(requests: Requests, rules: Rules, levels: Levels, state: St
     numbers, sums, block, prompt, output = state.numbers, state.sums, rules.block, requests.prompt, requests.output
     running, made, computed, room, chunk = state.running, state.made, state.computed, state.room, state.chunk
     # sums of what nearly every turn is, a decode, are kept out of the arrays, whose cells each turn would wait for
-    budget, decodes, context = numbers[BUDGET], 0, 0
+    budget, decodes, context, window_keys = numbers[BUDGET], 0, 0, 0
     undisturbed = True
     place = 0
     while place < numbers[RUNNING]:
@@ -111,6 +113,8 @@ def continue_running(requests: Requests, rules: Rules, levels: Levels, state: St
             if todo == 1 and computed[i] >= prompt[i]:
                 decodes += 1
                 context += computed[i]
+                if rules.seen.most > 0:
+                    window_keys += keys_within(computed[i], rules.seen)
             else:
                 count_chunk(requests, rules, state, i, todo)
             budget -= todo + drafts
@@ -121,6 +125,7 @@ def continue_running(requests: Requests, rules: Rules, levels: Levels, state: St
     numbers[BUDGET] = budget
     sums[DECODES] += decodes
     sums[CONTEXT] += context
+    sums[WINDOW_KEYS] += window_keys
     return undisturbed
 
 
@@ -205,6 +210,8 @@ def run(requests: Requests, rules: Rules, state: State, record: Record, i: int, 
         numbers[BUDGET] -= 1
         state.sums[DECODES] += 1
         state.sums[CONTEXT] += state.computed[i]
+        if rules.seen.most > 0:
+            state.sums[WINDOW_KEYS] += keys_within(state.computed[i], rules.seen)
     else:
         count_chunk(requests, rules, state, i, todo)
 
@@ -280,9 +287,9 @@ def count_chunk(requests: Requests, rules: Rules, state: State, i: int, todo: in
     sums[TOKENS] += todo
     sums[PAIRS] += todo * ((requests.prompt[i] if rules.whole_prompt else start) + todo / 2)
     sums[READ] += start
-    if rules.window > 0:
-        sums[WINDOW_PAIRS] += pairs_within(start, todo, rules.window)
-        sums[WINDOW_READ] += min(start, rules.window)
+    if rules.seen.most > 0:
+        sums[WINDOW_PAIRS] += pairs_within(start, todo, rules.seen)
+        sums[WINDOW_READ] += keys_within(start, rules.seen)
     if state.joined[i] > 0:
         make_known(requests, rules, state, i, start + todo)
 
@@ -430,8 +437,14 @@ def repeat_decodes(
         if numbers[NEXT] >= 0:
             arrival = min(arrival, requests.arrival[numbers[NEXT]])
     turns, start = 0, now
+    # beyond the first turn, the keys of a window grow evenly up to the turn in which one is full
+    growing, full = 0, 0 if rules.seen.most > 0 else most
     while turns < most and arrival > (before if rules.asynchronous else now):
         sums[CONTEXT] += decodes
+        sums[WINDOW_KEYS] += growing
+        if turns == full:
+            sums[WINDOW_KEYS], growing, further = window_growth(rules, state, turns)
+            full = turns + further
         before = now
         time = step_us(sums, table)
         if rules.watched_since <= now <= rules.watched_until:
@@ -455,10 +468,44 @@ def repeat_decodes(
     return before, now
 
 
+def window_growth(rules: Rules, state: State, turns: int) -> tuple[int, int, int]:
+    """Keys of windows that the running decodes see so many steps on, by how many these grow in a step, and for how many steps."""
+    keys, growing, further, most = 0, 0, NO_END, rules.seen.most
+    for place in range(state.numbers[RUNNING]):
+        own = keys_within(state.computed[state.running[place]] + turns, rules.seen)
+        keys += own
+        if own < most:
+            growing += 1
+            further = min(further, most - own)
+    return keys, growing, further
+
+
 def step_us(sums: Any, table: Table) -> float:
     """The time of a step by its table, as `StepTable.times_us` has it."""
     decodes = int(sums[DECODES])
-    mean, contexts = sums[CONTEXT] / max(decodes, 1), table.contexts
+    attention = read_us(table.attention_us, table.contexts, decodes, sums[CONTEXT])
+    if sums[WINDOW_KEYS] > 0:
+        attention += read_us(table.window_attention_us, table.contexts, decodes, sums[WINDOW_KEYS])
+    of_decodes = table.decode_us[decodes]
+    if table.floor_us > 0:
+        floored = max(of_decodes, table.floor_us)
+        attention = max(of_decodes + attention, table.floor_us) - floored
+        of_decodes = floored
+    time: float = attention + table.sums_us[DECODES] * sums[DECODES]
+    if sums[CHUNKS] == 0:
+        time += of_decodes
+    else:
+        # a request whose prompt was computed elsewhere joins with one token, but counts as a decode with its drafts
+        computed = int(sums[TOKENS]) + table.decode_tokens * decodes
+        time += table.mixed_us[min(computed, len(table.mixed_us) - 1)]
+        for place in range(DECODES):
+            time += table.sums_us[place] * sums[place]
+    return time
+
+
+def read_us(attention_us: Any, contexts: Any, decodes: int, keys: float) -> float:
+    """One of the two tables of attention at so many decodes with so many keys, all together."""
+    mean = keys / max(decodes, 1)
     column, beyond = 0, len(contexts) - 1
     while beyond - column > 1:
         middle = (column + beyond) // 2
@@ -467,18 +514,9 @@ def step_us(sums: Any, table: Table) -> float:
         else:
             beyond = middle
     share = (mean - contexts[column]) / (contexts[column + 1] - contexts[column])
-    low, high = table.attention_us[decodes][column], table.attention_us[decodes][column + 1]
-    time: float = low + (high - low) * share
-    time += table.sums_us[DECODES] * sums[DECODES]
-    if sums[CHUNKS] == 0:
-        time += table.decode_us[decodes]
-    else:
-        # a request whose prompt was computed elsewhere joins with one token, but counts as a decode with its drafts
-        computed = int(sums[TOKENS]) + table.decode_tokens * decodes
-        time += table.mixed_us[min(computed, len(table.mixed_us) - 1)]
-        for place in range(DECODES):
-            time += table.sums_us[place] * sums[place]
-    return time
+    low, high = attention_us[decodes][column], attention_us[decodes][column + 1]
+    found: float = low + (high - low) * share
+    return found
 
 
 def remove_ended(requests: Requests, rules: Rules, levels: Levels, state: State) -> None:
@@ -535,6 +573,9 @@ HELPERS = (
     *BLOCK_HELPERS,
     gap_bin,
     *(
+        chunks_of,
+        keys_within,
+        pairs_in_chunks,
         pairs_within,
         continue_running,
         accepted_drafts,
@@ -549,6 +590,7 @@ HELPERS = (
         count_chunk,
         fill_step,
     ),
-    *(quiet_steps, repeat_decodes, step_us, next_event, count_step, remove_ended, finish_step, write_trace, advance),
+    *(quiet_steps, repeat_decodes, window_growth, read_us, step_us, next_event, count_step),
+    *(remove_ended, finish_step, write_trace, advance),
 )
 """The functions that `play` calls, for numba to compile with it."""

@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from predict.serving.batch import Seen
+
 NEVER = 1e300
 
 
@@ -51,8 +53,8 @@ class Rules(NamedTuple):
     """Tokens of prompts and decodes with which they wait no longer."""
     reserving: int
     """A request joins only with blocks for its whole answer; 0 or 1."""
-    window: int
-    """Keys that a query of sliding layers sees; 0 where none slides."""
+    seen: Seen
+    """The keys that a query sees of layers with a window."""
     prompts_alone: int
     """A step has prompts or decodes, never both; 0 or 1."""
     own_nodes: int
@@ -99,8 +101,10 @@ class Table(NamedTuple):
     decode_us: Any
     mixed_us: Any
     attention_us: Any
+    window_attention_us: Any
     contexts: Any
     sums_us: Any
+    floor_us: float
     decode_tokens: int
     """Tokens that a decode computes: its own and its drafts."""
 
@@ -188,8 +192,9 @@ nothing, the node of the cache's first segment, the node that ends its order of 
 preemptions, the next of a closed loop, tokens left in the step, requests that wait for keys and values, the last of those that ended and
 hold theirs for another pool, or −1, steps since the last look for new requests, steps for which prompts have waited for more of them; and
 how many places."""
-CHUNKS, TOKENS, PAIRS, READ, WINDOW_PAIRS, WINDOW_READ, DECODES, CONTEXT, SUMS = range(9)
-"""Places in State.sums: chunks, their tokens, their query-key pairs, keys they read, both in sliding layers, decodes, keys these read."""
+CHUNKS, TOKENS, PAIRS, READ, WINDOW_PAIRS, WINDOW_READ, DECODES, CONTEXT, WINDOW_KEYS, SUMS = range(10)
+"""Places in State.sums: chunks, their tokens, their query-key pairs, keys they read, both in layers with a window, decodes, their tokens in
+the cache, and the keys that they see in layers with a window."""
 RUNNING_US, BLOCKS_US, MOST_BLOCKS, BUSY_US, CHUNK_TOKENS, STEPS, PULLED = range(7)
 """Places in Record.totals: running requests and blocks times µs, most blocks, µs of steps, tokens computed in chunks, steps, and the
 first of the tokens brought from each level."""

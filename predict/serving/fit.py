@@ -123,7 +123,7 @@ class Case:
             engine=self.engine,
             load=self.load,
             tpot_us=1e3 * self.stage.tpot_mean_ms,
-            window=self.server.window,
+            seen=self.server.seen,
         )
 
 

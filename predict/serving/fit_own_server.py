@@ -78,7 +78,7 @@ class AnsweredLoad:
             engine=self.run.server.engine,
             load=self.load,
             tpot_us=self.requests.tpot_us,
-            window=self.run.server.window,
+            seen=self.run.server.seen,
         )
 
 
@@ -155,7 +155,7 @@ def fitted_to_steps(steps: Sequence[TimedBatch], server: Server, source: str) ->
     if len(kinds) < LEAST_KINDS:
         raise UserError(f"{source}: {len(kinds)} kinds of steps; time at least {LEAST_KINDS} different batches")
     rows = np.array(
-        [features(sums_of([one.batch for one in each], server.window)).mean(axis=0) for each in kinds.values()]
+        [features(sums_of([one.batch for one in each], server.seen)).mean(axis=0) for each in kinds.values()]
     )
     times = np.array([np.median([one.time_us for one in each]) for each in kinds.values()])
     terms = _terms(server)

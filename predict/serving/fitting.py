@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from predict.run.calibration_terms import NINETY
-from predict.serving.batch import pairs_within
+from predict.serving.batch import Seen, keys_within, pairs_within
 from predict.serving.coefficients import Client, Coefficients, Weight
 from predict.serving.server import EngineSettings, Server
 from predict.serving.step_model import Features, StepModel, StepTerm, sums
@@ -106,8 +106,8 @@ class Observed:
     load: Load
     """One replica's, at a rate."""
     tpot_us: float
-    window: int
-    """Keys that a query of sliding layers sees; 0 where none slides."""
+    seen: Seen
+    """The keys that a query sees of layers with a window."""
 
 
 def mean_features(observed: Observed, features: Features) -> Floats:
@@ -135,22 +135,24 @@ def _features_at(observed: Observed, features: Features, mean: float) -> Floats:
     engine, load = observed.engine, observed.load
     decodes = np.clip(np.rint(mean + math.sqrt(mean) * np.array(DEVIATIONS)), 1, engine.max_num_seqs)
     context = decodes * (load.prompt + load.output / 2)
+    window_keys = decodes * pairs_within(load.prompt, load.output, observed.seen) / load.output
     joining = load.rate * observed.tpot_us / SECOND_US
     mixed = -math.expm1(-joining)
     chunks = joining / mixed
-    tokens, window = uncached_tokens(engine, load), observed.window
+    tokens = uncached_tokens(engine, load)
     found_tokens = load.prompt - tokens
-    pure = features(sums(decodes=decodes, decode_context=context))
+    pure = features(sums(decodes=decodes, decode_context=context, window_keys=window_keys))
     with_chunks = features(
         sums(
             decodes=decodes,
             decode_context=context,
+            window_keys=window_keys,
             prefills=chunks,
             prefill_tokens=chunks * tokens,
             prefill_context=chunks * found_tokens,
-            prefill_pairs=chunks * pairs_within(found_tokens, tokens, 0),
-            window_context=chunks * min(found_tokens, window or found_tokens),
-            window_pairs=chunks * pairs_within(found_tokens, tokens, window),
+            prefill_pairs=chunks * pairs_within(found_tokens, tokens, Seen()),
+            window_context=chunks * keys_within(found_tokens, observed.seen),
+            window_pairs=chunks * pairs_within(found_tokens, tokens, observed.seen),
             whole_prompt_pairs=chunks * tokens * (load.prompt + tokens / 2),
         )
     )

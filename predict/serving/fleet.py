@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from predict.model import spec
 from predict.serving import batch, block_cache, engine_loop, engine_state, fleet_loop, token_gaps
 from predict.serving.kv_cache import BlockPool, kept_bytes
 from predict.serving.server import EngineSettings, Server
@@ -217,6 +218,7 @@ def _empty_record(requests: int, engines: int, levels: int, as_form: Any) -> eng
 def _compiled_play() -> Any:
     return compiled(
         fleet_loop.play_fleet,
+        spec,
         batch,
         block_cache,
         engine_loop,

@@ -116,9 +116,9 @@ def _decode_pair_flops(server: Server, sums: BatchSums) -> Floats:
 
 
 def _seen(each: ServedMixer, sums: BatchSums) -> Floats:
-    """Keys that the decodes attend to in one layer, all together; a window, or the choice of an indexer, cuts those of all alike."""
-    window = each.mixer.keys_seen(each.share)
-    return np.minimum(sums.decode_context, window * sums.decodes) if window else sums.decode_context
+    """Keys that the decodes attend to in one layer, all together."""
+    most = each.mixer.keys_seen(each.share)
+    return np.minimum(sums.window_keys, most * sums.decodes) if most else sums.decode_context
 
 
 def _cached_bytes(server: Server, sums: BatchSums) -> Floats:
@@ -126,7 +126,7 @@ def _cached_bytes(server: Server, sums: BatchSums) -> Floats:
     total = np.zeros_like(sums.tokens)
     for each in served_mixers(server):
         cache = each.mixer.cache(each.share)
-        read = sums.window_context if cache.window else sums.prefill_context
+        read = sums.window_context if each.share.most_seen else sums.prefill_context
         moved = cache.token_bytes * (sums.tokens + read) + 2 * cache.sequence_bytes * sums.decodes
         total += each.layers * moved
     return total

@@ -6,8 +6,9 @@ Kernels are priced at a few sizes by the price list that training uses, and inte
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -20,7 +21,7 @@ from predict.prices.kernels.memory_bound import START_US
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced, Prices
 from predict.run.execution import Execution
-from predict.serving.batch import BatchSums, StepBatch, computed_tokens, pairs_within
+from predict.serving.batch import BatchSums, Seen, StepBatch, computed_tokens, keys_within, pairs_within
 from predict.serving.server import EngineSettings, ServedMixer, Server, served_mixers
 from predict.serving.step_table import StepTable
 from regressors.features.arrays import Floats
@@ -28,6 +29,7 @@ from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Counted, Request
 from sampling.collectives.kinds import AllGather, AllReduce, Collective, CustomAllReduce, SendRecv, TokenExchange
 from sampling.hardware.cluster import DTYPE_BYTES, Gpu
+from sampling.operators.attention import DecodeAttention
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.gemm import FP8_BLOCK, Gemm
 from sampling.operators.indexer import Indexer
@@ -93,14 +95,14 @@ def token_choice(server: Server, requests: int) -> list[Operator]:
     return [RankedLogits(dtype=dtype, requests=requests, vocab=vocab), draw]
 
 
-def decode_attention(server: Server, decodes: int, keys: int, *, kept: Kept | None = None) -> list[Counted]:
-    """The calls in which each of `decodes` tokens attends to `keys` keys, in all layers, or in those alone that keep the `kept` part of a
-    sequence."""
+def decode_attention(server: Server, decodes: int, keys: int, *, windows: bool | None = None) -> list[Counted]:
+    """The calls in which each of `decodes` tokens attends to `keys` keys: of all layers, or those alone that do, or do not, limit these to
+    a window."""
     return [
         Counted(call=call, phase="forward", count=each.layers)
         for each in served_mixers(server)
-        if kept in (None, each.mixer.cache(each.share).keeps)
         for call in each.mixer.decode_calls(each.share, decodes, keys)
+        if windows in (None, isinstance(call, DecodeAttention) and call.window > 0)
     ]
 
 
@@ -129,11 +131,10 @@ def step_kernels(server: Server, batch: StepBatch) -> dict[Group, list[Counted]]
     found = token_kernels(server, sum(chunks) + len(batch.decodes) + drafted)
     for group, calls in head_kernels(server, len(chunks) + len(batch.decodes) + drafted).items():
         found[group] += calls
-    attention = [call for tokens in chunks for call in prefill_attention(server, tokens)]
-    if batch.decodes:
-        keys = max(1, sum(batch.decodes) // len(batch.decodes))
-        attention += decode_attention(server, len(batch.decodes), keys)
-    found["attention"] = attention
+    found["attention"] = [call for tokens in chunks for call in prefill_attention(server, tokens)]
+    for windows, seen in ((False, Seen()), (True, server.seen)) if batch.decodes else ():
+        keys = sum(keys_within(context, seen) for context in batch.decodes) // len(batch.decodes)
+        found["attention"] += decode_attention(server, len(batch.decodes), max(1, keys), windows=windows)
     if drafting := server.drafting:
         for group, calls in step_kernels(drafting, batch).items():
             found[group] += [replace(one, count=server.speculation.drafts * one.count) for one in calls]
@@ -205,10 +206,13 @@ class KernelFeatures:
     keys: Floats
     """Keys per sequence at which decode attention was priced."""
     attention_us: Floats
-    """Decode attention, shape (batches, keys)."""
+    """Decode attention where queries see all keys, shape (batches, keys)."""
     scores_us: Floats
     """Its products alone at the share of the peak that attention reaches, of the same shape: with drafts to verify they may take longer
     than the keys, which are read once for all tokens of a decode."""
+    window_attention_us: Floats
+    window_scores_us: Floats
+    """The same in layers whose queries see a window."""
     pair_us: float
     """Time per query-key pair of a chunk, where each query meets all keys before it."""
     read_us: float
@@ -229,7 +233,8 @@ class KernelFeatures:
         times = halves * _between(self.sizes, self.by_tokens, tokens / halves)
         times += _between(self.sizes, self.by_requests, requests)
         attention = GROUPS.index("attention")
-        times[:, attention] += self._decode_us(sums)
+        times[:, attention] += self._decode_us(sums, sums.decode_context, self.attention_us, self.scores_us)
+        times[:, attention] += self._decode_us(sums, sums.window_keys, self.window_attention_us, self.window_scores_us)
         times[:, attention] += self.pair_us * sums.prefill_pairs + self.read_us * sums.prefill_context
         times[:, attention] += self.window_pair_us * sums.window_pairs + self.window_read_us * sums.window_context
         times[:, attention] += self.prefill_token_us * sums.prefill_tokens
@@ -249,18 +254,19 @@ class KernelFeatures:
         hidden: Floats = np.minimum(exchanged, SHARE_BESIDE_MICROBATCH * others) * (1 - lost)
         return hidden
 
-    def _decode_us(self, sums: BatchSums) -> Floats:
+    def _decode_us(self, sums: BatchSums, context: Floats, attention_us: Floats, scores_us: Floats) -> Floats:
+        """Attention of the decodes to `context` keys, all together."""
         decodes = np.maximum(sums.decodes, 1.0)
         if self.server.cluster.gpu.kind == "cpu":
             # each token gathers the keys by itself
-            by_keys = _between(self.batches, self.attention_us, decodes * sums.queries)
+            by_keys = _between(self.batches, attention_us, decodes * sums.queries)
         else:
-            by_keys = _between(self.batches, self.attention_us, decodes)
+            by_keys = _between(self.batches, attention_us, decodes)
             if np.any(sums.drafted):
-                scores = _between(self.batches, self.scores_us, decodes) * sums.queries[:, None]
+                scores = _between(self.batches, scores_us, decodes) * sums.queries[:, None]
                 by_keys = np.maximum(by_keys, scores)
         keys = self.keys
-        mean = np.clip(sums.decode_context / decodes, keys[0], None)
+        mean = np.clip(context / decodes, keys[0], None)
         place = np.clip(np.searchsorted(keys, mean, side="right") - 1, 0, len(keys) - 2)
         rows = np.arange(len(decodes))
         low, high = by_keys[rows, place], by_keys[rows, place + 1]
@@ -276,10 +282,16 @@ def kernel_features(server: Server) -> KernelFeatures:
     by_tokens = [_by_group(prices, token_kernels(server, size)) for size in sizes]
     by_requests = [_by_group(prices, head_kernels(server, min(size, most_scored(server)))) for size in sizes]
     batches, priced = priced_batches(server), priced_keys(server)
-    attention = [[_sum(prices, decode_attention(server, batch, keys)) for keys in priced] for batch in batches]
+
+    def at_each(decode_us: Callable[[list[Counted]], float], windows: bool) -> Floats:
+        calls = ([decode_attention(server, batch, keys, windows=windows) for keys in priced] for batch in batches)
+        return np.array([list(map(decode_us, row)) for row in calls])
+
+    attention_us, window_attention_us = (at_each(partial(_sum, prices), windows) for windows in (False, True))
+    scores_us, window_scores_us = (at_each(partial(_scores_us, server), windows) for windows in (False, True))
     state_us = _sum(prices, prefill_attention(server, PROMPT, kept="state")) / PROMPT
-    pair_us, token_us = _prompt_us(server, prices, "all", 0)
-    window_pair_us, window_token_us = _prompt_us(server, prices, "window", server.window)
+    pair_us, token_us = _prompt_us(server, prices, "all", Seen())
+    window_pair_us, window_token_us = _prompt_us(server, prices, "window", server.seen)
     return KernelFeatures(
         server=server,
         sizes=np.array(sizes, dtype=np.float64),
@@ -287,45 +299,47 @@ def kernel_features(server: Server) -> KernelFeatures:
         by_requests=np.array(by_requests),
         batches=np.array(batches, dtype=np.float64),
         keys=np.array(priced, dtype=np.float64),
-        attention_us=np.array(attention),
-        scores_us=np.array([[_scores_us(server, batch, keys) for keys in priced] for batch in batches]),
+        attention_us=attention_us,
+        scores_us=scores_us,
+        window_attention_us=window_attention_us,
+        window_scores_us=window_scores_us,
         pair_us=pair_us,
-        read_us=_read_us(server, prices, "all", priced[-2:]),
+        read_us=_read_us(server, prices, False, priced[-2:]),
         window_pair_us=window_pair_us,
-        window_read_us=_read_us(server, prices, "window", [key for key in priced if key <= server.window][-2:]),
+        window_read_us=_read_us(server, prices, True, [key for key in priced if key <= server.seen.most][-2:]),
         prefill_token_us=state_us + token_us + window_token_us,
         exchange_us=np.array([[_sum(prices, token_exchange(server, size))] for size in sizes]),
     )
 
 
-def _prompt_us(server: Server, prices: ServerPrices, kept: Kept, window: int) -> tuple[float, float]:
+def _prompt_us(server: Server, prices: ServerPrices, kept: Kept, seen: Seen) -> tuple[float, float]:
     """µs per query-key pair of a long prompt's attention, and per token of a short one's beyond those of its pairs. On a CPU each block has
     a core to itself, so that a pair takes as long in either."""
-    short_us, short_pairs = _sum(prices, prefill_attention(server, PROMPT, kept=kept)), pairs_within(0, PROMPT, window)
+    short_us, short_pairs = _sum(prices, prefill_attention(server, PROMPT, kept=kept)), pairs_within(0, PROMPT, seen)
     of_pair = short_us / short_pairs
     if server.cluster.gpu.kind != "cpu":
         long_us = _sum(prices, prefill_attention(server, LONG_PROMPT, kept=kept))
-        of_pair = min(of_pair, long_us / pairs_within(0, LONG_PROMPT, window))
+        of_pair = min(of_pair, long_us / pairs_within(0, LONG_PROMPT, seen))
     return of_pair, (short_us - of_pair * short_pairs) / PROMPT
 
 
-def _scores_us(server: Server, decodes: int, keys: int) -> float:
+def _scores_us(server: Server, calls: Iterable[Counted]) -> float:
     """µs of the products of decode attention at the share of the peak that attention reaches; 0 where no drafts are verified."""
     gpu, found = server.cluster.gpu, 0.0
     if not server.speculation.drafts:
         return 0.0
-    for one in decode_attention(server, decodes, keys):
+    for one in calls:
         if isinstance(one.call, Operator):
             peak = gpu.efficiency["attention"] * gpu.peak_flops_per_us(one.call.compute_dtype)
             found += one.count * one.call.executed_flops("forward") / peak
     return found
 
 
-def _read_us(server: Server, prices: ServerPrices, kept: Kept, keys: Sequence[int]) -> float:
+def _read_us(server: Server, prices: ServerPrices, windows: bool, keys: Sequence[int]) -> float:
     """µs per key that one sequence reads from the cache, between two numbers of them; 0 where there are not two."""
     if len(keys) < 2:
         return 0.0
-    few, many = (_sum(prices, decode_attention(server, 1, each, kept=kept)) for each in keys)
+    few, many = (_sum(prices, decode_attention(server, 1, each, windows=windows)) for each in keys)
     return max(0.0, many - few) / (keys[1] - keys[0])
 
 
@@ -373,7 +387,7 @@ def most_scored(server: Server) -> int:
 
 def priced_keys(server: Server) -> list[int]:
     """Keys per sequence at which decode attention is priced: a window's are where a longer context ceases to cost more."""
-    return sorted({*KEYS, *filter(None, [server.window])})
+    return sorted({*KEYS, *filter(None, [server.seen.most])})
 
 
 def priced_sizes(most: int, graph_sizes: Sequence[int]) -> list[int]:

@@ -213,7 +213,7 @@ def prompts_per_s(stepper: Stepper, prompt: int) -> float:
     chunks = [Chunk(tokens=min(most, prompt - start), context=start) for start in range(0, prompt, most)]
     together = max(1, min(most // prompt, stepper.server.engine.max_num_seqs))
     batches = [StepBatch(chunks=(chunk,) * together) for chunk in chunks]
-    times_us = stepper.table.times_us(sums_of(batches, stepper.server.window))
+    times_us = stepper.table.times_us(sums_of(batches, stepper.server.seen))
     return together / float(times_us.sum()) * SECOND_US
 
 
@@ -223,7 +223,7 @@ def answers_per_s(stepper: Stepper, prompt: int, output: int, tpot_us: float) ->
     held = stepper.room.sequences(prompt + output, engine.block_size) // stepper.server.batches
     sizes = np.unique(np.geomspace(1, max(1, min(held, engine.max_num_seqs)), SIZES).astype(int))
     batches = [StepBatch(decodes=(prompt + output // 2,) * int(size)) for size in sizes]
-    times_us = stepper.table.times_us(sums_of(batches, stepper.server.window))
+    times_us = stepper.table.times_us(sums_of(batches, stepper.server.seen))
     kept = times_us <= tpot_us
     rates = np.where(kept if kept.any() else sizes == 1, sizes / times_us, 0.0)
     return float(rates.max()) / output * SECOND_US

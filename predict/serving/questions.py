@@ -81,7 +81,7 @@ def prompts_share(server: LoadedServer, outcome: LoadOutcome) -> float:
     room = max(1, engine.max_num_batched_tokens - len(decodes))
     chunk = StepBatch(chunks=(Chunk(tokens=max(1, min(tokens, room))),), decodes=decodes)
     with_chunk, alone = server.stepper.table.times_us(
-        sums_of([chunk, StepBatch(decodes=decodes)], server.run.server.window)
+        sums_of([chunk, StepBatch(decodes=decodes)], server.run.server.seen)
     )
     added_us = (with_chunk - alone) * served.chunk_tokens / chunk.chunks[0].tokens
     return float(np.clip(added_us / served.busy_us, 0.0, 1.0))

@@ -13,6 +13,7 @@ from predict.layers.part import Mixer, mixer_of
 from predict.layers.served import Products, ServerShare
 from predict.model.spec import ModelSpec
 from predict.prices.kernels.attention import PACKING
+from predict.serving.batch import Seen
 from predict.serving.formats import CACHES, PLAIN, WEIGHTS, products_of
 from predict.serving.speculation import Draft, Speculation
 from sampling.errors import ConfigError
@@ -231,9 +232,11 @@ class Server:
         return self.engine.expert_alignment if self.expert_products.kernel == FP8_BLOCK else 1
 
     @property
-    def window(self) -> int:
-        """Keys that a query sees of sliding layers, or of those whose indexer picks them; 0 where every layer sees all."""
-        return max((each.mixer.keys_seen(each.share) for each in served_mixers(self)), default=0)
+    def seen(self) -> Seen:
+        """The keys that a query sees of sliding and chunked layers, or of those whose indexer picks them."""
+        mixers = served_mixers(self)
+        most = max((each.mixer.keys_seen(each.share) for each in mixers), default=0)
+        return Seen(most=most, in_chunks=any(each.share.chunk for each in mixers))
 
     @property
     def activations(self) -> str:

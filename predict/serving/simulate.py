@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from predict.interval import Interval, independent_causes
+from predict.model import spec
 from predict.serving import batch, block_cache, engine_loop, engine_state, token_gaps
 from predict.serving.kv_cache import BlockPool
 from predict.serving.requests import in_closed_loop
@@ -105,7 +106,7 @@ def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Tr
 
 
 def _compiled_play() -> Any:
-    return compiled(engine_loop.play, batch, block_cache, engine_state, token_gaps, helpers=engine_loop.HELPERS)
+    return compiled(engine_loop.play, spec, batch, block_cache, engine_state, token_gaps, helpers=engine_loop.HELPERS)
 
 
 def _requests(engine: EngineSettings, pool: BlockPool, traffic: Traffic, as_form: Any) -> engine_state.Requests:
@@ -152,7 +153,7 @@ def rules_of(
         gather_steps=engine.batch_wait_steps,
         gather_tokens=engine.batch_wait_share * engine.max_num_batched_tokens,
         reserving=int(engine.never_preempts),
-        window=table.window,
+        seen=table.seen,
         drafts=table.speculation.drafts,
         accepted=accepted_tokens(table.speculation),
         **(alone | between),
@@ -178,8 +179,10 @@ def table_of(table: StepTable, as_form: Any) -> engine_state.Table:
         as_form(table.decode_us),
         as_form(table.mixed_us),
         as_form(table.attention_us),
+        as_form(table.window_attention_us),
         as_form(table.contexts),
         as_form(sums_us),
+        float(table.floor_us),
         table.decode_tokens,
     )
 

@@ -50,7 +50,11 @@ def table_of(server: Server, features: Features, weights: Sequence[float], *, wh
     own += (of_decode * prefill_token_us - request_us) * decodes
     alone = step_us(decodes=decodes)
     keys = contexts_of(server)
-    grid = step_us(decodes=np.repeat(decodes, len(keys)), decode_context=np.outer(decodes, keys).ravel())
+    shape = (len(decodes), len(keys))
+
+    def grid_us(of: str) -> Floats:
+        return step_us(decodes=np.repeat(decodes, len(keys)), **{of: np.outer(decodes, keys).ravel()}).reshape(shape)
+
     pairs = "whole_prompt_pairs" if whole_prompt else "prefill_pairs"
 
     def slope_us(of: str) -> float:
@@ -59,13 +63,14 @@ def table_of(server: Server, features: Features, weights: Sequence[float], *, wh
     return StepTable(
         decode_us=alone - own - request_us * decodes,
         mixed_us=np.concatenate(([0.0], mixed)),
-        attention_us=grid.reshape(len(decodes), len(keys)) - (alone - own)[:, None],
+        attention_us=grid_us("decode_context") - (alone - own)[:, None],
         contexts=keys,
         prefill_token_us=prefill_token_us,
         pair_us=slope_us(pairs),
         whole_prompt=whole_prompt,
         context_us=slope_us("prefill_context"),
-        window=server.window,
+        seen=server.seen,
+        window_attention_us=grid_us("window_keys") - alone[:, None] if server.seen.most else np.zeros((0, 0)),
         window_pair_us=slope_us("window_pairs"),
         window_context_us=slope_us("window_context"),
         request_us=request_us,
@@ -77,9 +82,9 @@ def contexts_of(server: Server) -> Floats:
     """The contexts at which the table has attention, in tokens: up to the model's positions, with the window of its layers one of them,
     for there the keys that are read cease to grow."""
     contexts = [CONTEXT_STEP * place for place in range(EVEN_COLUMNS)]
-    while contexts[-1] < max(server.model.max_positions, 2 * server.window):
+    while contexts[-1] < max(server.model.max_positions, 2 * server.seen.most):
         contexts.append(2 * contexts[-1])
-    return np.array(sorted({*contexts, server.window}), dtype=np.float64)
+    return np.array(sorted({*contexts, server.seen.most}), dtype=np.float64)
 
 
 def sums(**given: Floats | float) -> BatchSums:

@@ -158,7 +158,7 @@ class Stepper:
     @cached_property
     def _usual_features(self) -> Mapping[str, float]:
         terms = step_model(self.coefficients.model).terms
-        return dict(zip(terms, map(float, self.features(sums_of([USUAL_STEP], self.server.window))[0]), strict=True))
+        return dict(zip(terms, map(float, self.features(sums_of([USUAL_STEP], self.server.seen))[0]), strict=True))
 
     @property
     def unmeasured_width(self) -> float:
@@ -180,7 +180,7 @@ class Stepper:
         """The time of each batch's step. UserError for a batch that the engine does not take, ConfigError for a request beyond the model's
         positions, InfeasibleError for a batch that the cache cannot hold."""
         require_positions(self.server, batches)
-        sums = sums_of(batches, self.server.window)
+        sums = sums_of(batches, self.server.seen)
         times = self.table.times_us(sums)
         least = times if self._fastest is self.table else self._fastest.times_us(sums)
         factors = self.interval_factors
@@ -190,7 +190,7 @@ class Stepper:
 
     def factors_at(self, batch: StepBatch) -> Interval:
         """The bounds of a batch's step over its middle, which are those of a server's whole time where its steps are like it."""
-        sums = sums_of([batch], self.server.window)
+        sums = sums_of([batch], self.server.seen)
         low, middle, high = (float(table.times_us(sums)[0]) for table in self.tables)
         return Interval(median=middle, low=low, high=high).ratio_to(middle)
 
@@ -199,7 +199,7 @@ class Stepper:
 
         Steps that the host launches have `launches`, the time in which the GPU waits for it.
         """
-        sums = sums_of([batch], self.server.window)
+        sums = sums_of([batch], self.server.seen)
         features = self.features(sums)[0]
         weights = self.coefficients.values
         names = list(step_model(self.coefficients.model).terms)

@@ -21,6 +21,7 @@ from predict.prices.kernels import operator_us
 from predict.run.model_flops import attention_flops_per_token, model_flops_per_token
 from predict.schedules import registry
 from predict.schedules.engine.timing import ChunkTimes, simulate
+from predict.serving.batch import Seen
 from predict.serving.fleet import ROUTERS, Ways
 from predict.serving.kv_cache import BlockPool
 from predict.serving.simulate import Served, serve
@@ -109,7 +110,8 @@ def _priced(draw: random.Random) -> StepTable:
         pair_us=1 / 64,
         context_us=1 / 32,
         whole_prompt=draw.random() < 0.3,
-        window=draw.choice((0, 24)),
+        seen=Seen(most=draw.choice((0, 24))),
+        window_attention_us=np.zeros((9, 3)),
         window_pair_us=1 / 128,
         window_context_us=1 / 16,
         request_us=0.25,
@@ -157,7 +159,7 @@ def engines() -> dict[str, Any]:
     for case in range(24):
         draw = random.Random(f"engine {case}")
         traffic, table = _told(draw, 30), _priced(draw)
-        pool = BlockPool(blocks=40, window=table.window, window_share=0.5, state_blocks=draw.choice((0.0, 1.5)))
+        pool = BlockPool(blocks=40, window=table.seen.most, window_share=0.5, state_blocks=draw.choice((0.0, 1.5)))
         if draw.random() < 0.2:
             traffic = replace(traffic, arrival_us=np.zeros(30), in_flight=4)
         settings = engine(

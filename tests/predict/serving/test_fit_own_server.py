@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from predict.cli import main
-from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.batch import Chunk, Seen, StepBatch, sums_of
 from predict.serving.coefficients import read_coefficients, shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.fit_own_server import TimedBatch, blocks_of, fitted_to_steps
@@ -136,7 +136,7 @@ def on_cpu() -> Server:
 
 def test_weights_of_known_steps_are_found_and_used() -> None:
     features = kernel_features(on_cpu())
-    times = features(sums_of(batches(), 0)) @ TRUE_WEIGHTS
+    times = features(sums_of(batches(), Seen())) @ TRUE_WEIGHTS
     timed = [TimedBatch(batch=batch, time_us=float(time)) for batch, time in zip(batches(), times, strict=True)]
     found = fitted_to_steps(timed, on_cpu(), "a test")
     assert found.values["gemm"] == pytest.approx(1.2, rel=0.1)
@@ -159,7 +159,7 @@ def test_kinds_are_left_out_with_their_neighbours() -> None:
     counts = range(1, 16)
     features = kernel_features(on_cpu())
     steps = [StepBatch(decodes=(64,) * decodes) for decodes in counts]
-    bent = features(sums_of(steps, 0)) @ TRUE_WEIGHTS * np.linspace(1, 2, len(counts)) ** 2
+    bent = features(sums_of(steps, Seen())) @ TRUE_WEIGHTS * np.linspace(1, 2, len(counts)) ** 2
     timed = [TimedBatch(batch=batch, time_us=float(time)) for batch, time in zip(steps, bent, strict=True)]
     assert fitted_to_steps(timed, on_cpu(), "a test").half_width > 0.18  # 0.16 where each is left out alone
 
@@ -199,7 +199,7 @@ def test_the_steps_of_an_engines_log_are_fitted(tmp_path: Path, command: Command
         StepBatch(chunks=(Chunk(tokens=tokens),) if tokens else (), decodes=(800,) * decodes)
         for decodes, _, tokens in rows
     ]
-    times = kernel_features(server)(sums_of(steps, 0)) @ np.array(weights)
+    times = kernel_features(server)(sums_of(steps, Seen())) @ np.array(weights)
     table = [f"{time / 1e3:.5f},{d},{c},{int(t > 0)},{t}" for time, (d, c, t) in zip(times, rows, strict=True)]
     log.write_text("\n".join(["step_ms,decodes,decode_context,prefills,prefill_tokens", *table]))
     arguments = ["serving-fit", str(log), "--config", str(config)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.batch import Chunk, Seen, StepBatch, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.kernels import GROUPS, LAYER_US, kernel_features, launches_us
@@ -26,7 +26,7 @@ def test_an_eager_engine_waits_for_its_launches() -> None:
     requests = stepper(eager).table.request_us
     assert stepper(eager).step_times([small])[0].median_us == pytest.approx(32 * LAYER_US + requests, rel=1e-9)
     assert stepper(eager).step_times([large])[0].median_us == stepper(graphs).step_times([large])[0].median_us
-    long = sums_of([StepBatch(decodes=(200_000,) * 64)], 0)
+    long = sums_of([StepBatch(decodes=(200_000,) * 64)], Seen())
     assert stepper(eager).table.times_us(long) == pytest.approx(stepper(graphs).table.times_us(long), rel=1e-9)
 
 
@@ -53,7 +53,7 @@ def test_the_terms_of_a_step_add_up_to_it(eager: bool) -> None:
 def test_an_eager_engine_pads_nothing() -> None:
     graphs = server(settings=engine(max_num_seqs=64, max_num_batched_tokens=64, graph_sizes=(8, 16, 32)))
     eager = replace(graphs, engine=replace(graphs.engine, enforce_eager=True))
-    nine, sixteen = (sums_of([StepBatch(decodes=(1,) * count)], 0) for count in (9, 16))
+    nine, sixteen = (sums_of([StepBatch(decodes=(1,) * count)], Seen()) for count in (9, 16))
     gemm = GROUPS.index("gemm")
     padded, exact = ([kernel_features(one)(sums)[0, gemm] for sums in (nine, sixteen)] for one in (graphs, eager))
     assert padded[0] == padded[1]

@@ -44,8 +44,9 @@ def test_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(compiled.last_us, plain.last_us)
 
 
-@pytest.mark.parametrize("model", ["mistral-7b", "llama3-8b"])
-def test_steps_far_beyond_the_table(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = stepper(server(model, settings=SMALL), "kernels").table
-    plain, compiled = both(SMALL, 10_000, table, requests((0.0, 25_600, 6)), monkeypatch)
+@pytest.mark.parametrize(("model", "tp"), [("mistral-7b", 1), ("llama3-8b", 1), ("llama4-scout-17b-16e", 8)])
+def test_steps_far_beyond_the_table(model: str, tp: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From one of Llama 4's own chunks to the next, of 8,192 tokens."""
+    table = stepper(server(model, tp=tp, settings=SMALL), "kernels").table
+    plain, compiled = both(SMALL, 10_000, table, requests((0.0, 24_573, 6)), monkeypatch)
     np.testing.assert_allclose(compiled.trace, plain.trace)

@@ -10,7 +10,7 @@ from predict.prices.kernels.memory_bound import memory_bound_us
 from predict.prices.open import open_prices
 from predict.serving import formula as mended
 from predict.serving import formula as published
-from predict.serving.batch import Chunk, StepBatch, computed_tokens, sums_of
+from predict.serving.batch import Chunk, Seen, StepBatch, computed_tokens, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.kernels import (
@@ -21,6 +21,7 @@ from predict.serving.kernels import (
     prefill_attention,
     prices_of,
     requests_of_server,
+    step_kernels,
     token_kernels,
 )
 from predict.serving.kv_cache import kept_bytes, weight_bytes
@@ -32,6 +33,7 @@ from sampling.collectives.kinds import AllGather, ReduceScatter
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import load_cluster
+from sampling.operators.attention import DecodeAttention
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.indexer import Indexer
 from sampling.operators.vocabulary import RankedLogits
@@ -43,7 +45,7 @@ MODEL_NAMES = tuple(MODELS)
 
 def test_the_published_formula_by_hand() -> None:
     # Llama-3-8B: d 4096, d_kv 1024, d_ff 14336, 32 layers, on 989e6 FLOP/µs and 3.352e6 bytes/µs
-    compute, decode, memory, layers, requests = published.published_features_us(server(), sums_of([ONE], 0))[0]
+    compute, decode, memory, layers, requests = published.published_features_us(server(), sums_of([ONE], Seen()))[0]
     projections, mlp = 4096 * (2 * 4096 + 2 * 1024), 3 * 4096 * 14336
     pairs = 512 * (512 + 256)
     assert compute == pytest.approx(32 * (2 * 512 * (projections + mlp) + 4 * 4096 * pairs) / 989e6)
@@ -54,10 +56,10 @@ def test_the_published_formula_by_hand() -> None:
 
 
 def test_the_mended_formula_counts_pairs_by_place() -> None:
-    whole = mended.features_us(server(), sums_of([StepBatch(chunks=(Chunk(tokens=512),))], 0))[0]
+    whole = mended.features_us(server(), sums_of([StepBatch(chunks=(Chunk(tokens=512),))], Seen()))[0]
     parts = [StepBatch(chunks=(Chunk(tokens=256, context=place, prompt=512),)) for place in (0, 256)]
-    assert mended.features_us(server(), sums_of(parts, 0))[:, 0].sum() == pytest.approx(whole[0])
-    assert published.published_features_us(server(), sums_of(parts, 0))[:, 0].sum() > 1.01 * whole[0]
+    assert mended.features_us(server(), sums_of(parts, Seen()))[:, 0].sum() == pytest.approx(whole[0])
+    assert published.published_features_us(server(), sums_of(parts, Seen()))[:, 0].sum() > 1.01 * whole[0]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_the_choice_of_a_token_grows_with_requests_and_vocabulary() -> None:
     def step_us(sampling: str, decodes: int, vocab: int = 128_256) -> float:
         one = server(settings=engine(max_num_seqs=128, max_num_batched_tokens=2048, sampling=sampling))
         features = kernel_features(replace(one, model=replace(one.model, vocab=vocab)))
-        return float(features(sums_of([StepBatch(decodes=(64,) * decodes)], 0))[0].sum())
+        return float(features(sums_of([StepBatch(decodes=(64,) * decodes)], Seen()))[0].sum())
 
     def more_us(sampling: str, *sizes: int) -> float:
         return step_us(sampling, *sizes) - step_us("greedy", *sizes)
@@ -117,7 +119,7 @@ def test_the_mended_formula_attends_to_the_keys_that_an_indexer_picks_and_scores
     def growth(model: str) -> np.ndarray:
         one = server(model, tp=8)
         few, many = (StepBatch(decodes=(keys,)) for keys in (16_384, 32_768))
-        features = mended.features_us(one, sums_of([few, many], one.window))
+        features = mended.features_us(one, sums_of([few, many], one.seen))
         found: np.ndarray = (features[1] - features[0]) / (61 * 16_384)
         return found
 
@@ -131,19 +133,19 @@ def test_the_mended_formula_limits_prompts_to_the_keys_that_an_indexer_picks_as_
     """DeepSeek-V3.2 over 8 GPUs: with 16,384 tokens before them, 1,024 of a prompt attend to 2,048 each, by 16 heads, and 64 score all."""
     one = server("deepseek-v3.2", tp=8)
     first, later = (StepBatch(chunks=(Chunk(tokens=1_024, context=context),)) for context in (0, 16_384))
-    us = mended.features_us(one, sums_of([first, later], one.window))[:, 0]
+    us = mended.features_us(one, sums_of([first, later], one.seen))[:, 0]
     more = float(us[1] - us[0]) * one.cluster.gpu.peak_flops_per_us("bf16") / 61
     attended = 2 * 16 * (128 + 64 + 128) * (2_048 * 1_024 - 1_024**2 / 2)
     assert more == pytest.approx(attended + 2 * 64 * 129 * 16_384 * 1_024)
     windows = {getattr(each.call, "window", 0) for each in prefill_attention(one, 16_384)}
-    assert windows == {0, one.window} == {0, 2_048}
+    assert windows == {0, one.seen.most} == {0, 2_048}
 
 
 def test_kernels_limit_prompts_to_the_keys_that_an_indexer_picks() -> None:
     """DeepSeek-V3.2 over 8 GPUs: what 16,384 more keys add to 1,024 tokens of a prompt is their scores alone."""
     one = server("deepseek-v3.2", tp=8)
     batches = [StepBatch(chunks=(Chunk(tokens=1_024, context=context),)) for context in (16_384, 32_768)]
-    few, many = kernel_features(one)(sums_of(batches, one.window))[:, GROUPS.index("attention")]
+    few, many = kernel_features(one)(sums_of(batches, one.seen))[:, GROUPS.index("attention")]
     scores = prefill_attention(one, LONG_PROMPT, kept="all")
     assert {type(each.call) for each in scores} == {Indexer}
     of_pair = sum(priced.total_us for priced in prices_of(one).priced(scores)) / (LONG_PROMPT**2 / 2)
@@ -152,7 +154,7 @@ def test_kernels_limit_prompts_to_the_keys_that_an_indexer_picks() -> None:
 
 def _attention_us(one: Server, tokens: int, context: int = 0) -> float:
     batch = StepBatch(chunks=(Chunk(tokens=tokens, context=context),))
-    return float(kernel_features(one)(sums_of([batch], one.window))[0, GROUPS.index("attention")])
+    return float(kernel_features(one)(sums_of([batch], one.seen))[0, GROUPS.index("attention")])
 
 
 @pytest.mark.parametrize("model, tp", [("llama3.1-70b", 4), ("llama3.1-70b", 8), ("gpt-oss-120b", 4)])
@@ -181,7 +183,7 @@ def test_a_chunk_after_a_long_context_attends_at_the_rate_of_long_prompts() -> N
 def test_chunked_layers_keep_all_tokens_and_see_those_of_their_chunk(name: str) -> None:
     """Llama 4 Scout: 12 of 48 layers attend to all of a long context, 36 to no more than 8,192 tokens, and each has its own cache."""
     one = server("llama4-scout-17b-16e", tp=8, precision="fp8")
-    assert one.window == 8_192
+    assert one.seen.most == 8_192
     assert (kept_bytes(one).token, kept_bytes(one).window_token) == (48 * 2 * 128 * 2, 0)
     table = stepper(one, name).table
 
@@ -189,11 +191,27 @@ def test_chunked_layers_keep_all_tokens_and_see_those_of_their_chunk(name: str) 
         batch = (
             StepBatch(chunks=(Chunk(tokens=chunk, context=context),)) if chunk else StepBatch(decodes=(context,) * 8)
         )
-        return float(table.times_us(sums_of([batch], one.window))[0])
+        return float(table.times_us(sums_of([batch], one.seen))[0])
 
-    within, beyond = us(8_000) - us(4_000), us(104_000) - us(100_000)
-    assert beyond == pytest.approx(within / 4, rel=0.1)
-    assert us(104_000, 1_024) - us(100_000, 1_024) < 0.5 * (us(6_000, 1_024) - us(2_000, 1_024))
+    within, whole_chunks = us(8_000) - us(4_000), us(4_000 + 12 * 8_192) - us(4_000 + 11 * 8_192)
+    assert whole_chunks == pytest.approx(8_192 / 4_000 * within / 4, rel=0.1)
+    assert us(8_192) < us(8_191) < us(2 * 8_192 - 1)
+    assert us(40_960) - us(40_959) == pytest.approx(-8_191 / 4_000 * within * 3 / 4, rel=0.1)
+    further = us(2_000 + 8_192, 1_024) - us(2_000, 1_024)
+    assert further == pytest.approx(8_192 / 4_000 * (us(6_000, 1_024) - us(2_000, 1_024)) / 4, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "model, tp", [("llama3-8b", 1), ("mistral-7b", 1), ("gemma2-27b", 2), ("llama4-scout-17b-16e", 8)]
+)
+def test_each_layer_attends_once(model: str, tp: int) -> None:
+    one = server(model, tp=tp)
+    calls = step_kernels(one, StepBatch(decodes=(9_000, 7_000)))["attention"]
+    assert sum(each.count for each in calls) == one.model.layers
+    keys = {call.keys for each in calls if isinstance(call := each.call, DecodeAttention)}
+    in_chunk = (9_000 - 8_192 + 7_000) // 2
+    in_window = {"mistral-7b": {4_096}, "gemma2-27b": {8_000, 4_096}, "llama4-scout-17b-16e": {8_000, in_chunk}}
+    assert keys == in_window.get(model, {8_000})
 
 
 def test_a_pair_of_a_prompt_takes_as_long_on_a_cpu_however_long_it_is() -> None:
@@ -204,7 +222,7 @@ def test_a_pair_of_a_prompt_takes_as_long_on_a_cpu_however_long_it_is() -> None:
 
 def test_the_mended_formula_computes_the_head_in_the_dtype_of_activations() -> None:
     """At fp8 the layers alone are faster: the head of each decode takes as long as at bf16. At fp32 its weights are twice as large."""
-    batch = sums_of([StepBatch(decodes=(64,) * 8)], 0)
+    batch = sums_of([StepBatch(decodes=(64,) * 8)], Seen())
     bf16, fp8, fp32 = (mended.features_us(server(precision=each), batch)[0] for each in ("bf16", "fp8", "fp32"))
     one = server()
     head = one.model.hidden * one.model.vocab
@@ -285,8 +303,8 @@ def test_linear_features_make_an_exact_table() -> None:
     one = stepper(server("mixtral-8x7b", tp=2), "formula")
     weights = np.array(list(one.coefficients.values.values()))
     batches = [ONE, StepBatch(decodes=(3,) * 100), StepBatch(chunks=(Chunk(tokens=7, context=11),) * 3)]
-    exact = partial(mended.features_us, one.server)(sums_of(batches, 0)) @ weights
-    np.testing.assert_allclose(one.table.times_us(sums_of(batches, 0)), exact, rtol=1e-9)
+    exact = partial(mended.features_us, one.server)(sums_of(batches, Seen())) @ weights
+    np.testing.assert_allclose(one.table.times_us(sums_of(batches, Seen())), exact, rtol=1e-9)
 
 
 def test_the_speed_of_light_counts_the_tokens_before_a_chunk() -> None:
@@ -346,7 +364,7 @@ def test_experts_spread_over_nodes_are_exchanged_between_nodes() -> None:
 
 
 def test_the_head_takes_the_last_token_of_each_request_alone() -> None:
-    chunk = sums_of([StepBatch(chunks=(Chunk(tokens=1024),))], 0)
+    chunk = sums_of([StepBatch(chunks=(Chunk(tokens=1024),))], Seen())
     few, many = (
         kernel_features(server(settings=engine(max_num_seqs=most, max_num_batched_tokens=2048)))(chunk)[0]
         for most in (16, 1024)

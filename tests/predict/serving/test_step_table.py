@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from predict.ledger.conventions import in_chunks
 from predict.serving import simulate
-from predict.serving.batch import Chunk, StepBatch, pairs_within, sums_of
+from predict.serving.batch import Chunk, Seen, StepBatch, pairs_within, sums_of
 from predict.serving.kv_cache import BlockPool
 from predict.serving.step_model import MODELS
 from predict.serving.step_table import StepTable
@@ -20,7 +21,7 @@ WINDOW = 4096
 
 
 def times_us(table: StepTable, *batches: StepBatch) -> list[float]:
-    return table.times_us(sums_of(batches, table.window)).tolist()
+    return table.times_us(sums_of(batches, table.seen)).tolist()
 
 
 def decoded_us(model: str, name: str, *contexts: int) -> list[float]:
@@ -62,15 +63,29 @@ def test_pairs_within_a_window(context: int, tokens: int, window: int) -> None:
     """Half a key less for each query, since each sees its own."""
     seen = [min(context + place + 1, window or context + place + 1) for place in range(tokens)]
     growing = sum(one < window or not window or context + place + 1 == window for place, one in enumerate(seen))
-    assert pairs_within(context, tokens, window) == sum(seen) - growing / 2
+    assert pairs_within(context, tokens, Seen(most=window)) == sum(seen) - growing / 2
 
 
-@pytest.mark.parametrize("model", ["mistral-7b", "llama3-8b"])
-def test_the_loop_has_the_times_of_the_table(model: str) -> None:
-    """A prompt in chunks, then its decodes, far beyond 8,192 keys."""
-    table, prompt, output = stepper(server(model, settings=SMALL), "kernels").table, 100 * BUDGET, 6
+@pytest.mark.parametrize(("context", "tokens"), [(0, 9), (2, 9), (3, 1), (4, 9), (50, 9), (7, 2), (8, 4)])
+def test_pairs_within_chunks_are_those_that_training_counts(context: int, tokens: int) -> None:
+    """Half a key less for each query, since each sees its own; a prompt from its start has the pairs of its chunks as sequences."""
+    chunks = Seen(most=4, in_chunks=True)
+    seen = [(context + place) % 4 + 1 for place in range(tokens)]
+    assert pairs_within(context, tokens, chunks) == sum(seen) - tokens / 2
+    alone = in_chunks({context + tokens: 1}, 4)
+    assert pairs_within(0, context + tokens, chunks) == sum(count * length**2 / 2 for length, count in alone.items())
+
+
+@pytest.mark.parametrize(
+    "model, tp, chunks", [("mistral-7b", 1, 100), ("llama3-8b", 1, 100), ("llama4-scout-17b-16e", 8, 96)]
+)
+def test_the_loop_has_the_times_of_the_table(model: str, tp: int, chunks: int) -> None:
+    """A prompt in chunks, then its decodes, far beyond 8,192 keys; those of Llama 4 go on from one of its own chunks to the next."""
+    table, prompt, output = stepper(server(model, tp=tp, settings=SMALL), "kernels").table, chunks * BUDGET - 3, 9
     served = simulate.serve(SMALL, BlockPool(blocks=10_000), table, requests((0.0, prompt, output)), traced=200)
-    steps = [StepBatch(chunks=(Chunk(tokens=BUDGET, context=done),)) for done in range(0, prompt, BUDGET)]
+    steps = [
+        StepBatch(chunks=(Chunk(tokens=min(BUDGET, prompt - done), context=done),)) for done in range(0, prompt, BUDGET)
+    ]
     steps += [StepBatch(decodes=(prompt + made,)) for made in range(output - 1)]
     assert served.trace[:, 1] == pytest.approx(times_us(table, *steps))
 

@@ -111,7 +111,7 @@ def rl_misfit(memory: RlMemory) -> str:
     if memory.fits:
         return ""
     worst = memory.worst
-    is_of_microbatches = worst is memory.passing and worst.terms["activations"] == max(worst.terms.values())
+    is_of_microbatches = worst in memory.passing and worst.terms["activations"] == max(worst.terms.values())
     fix = (
         "make its microbatches smaller (rl.passes)"
         if is_of_microbatches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -84,9 +84,10 @@ class RlMemory:
     updating: Moment
     """The update of the actor."""
     updating_critic: Moment | None
-    passing: Moment | None
-    """The log-probabilities of the actor, or of the reference, where larger microbatches, or weights of the reference that are fetched
-    beside the actor's, make them fuller than the update."""
+    passing: tuple[Moment, ...]
+    """The passes without a backward that are fuller than the update of their model, in the order of the step: by larger microbatches, or
+    by weights of the reference that are fetched beside the actor's. Of the passes of one shape the first stands for all; that of a
+    reward model, which has no update, is fuller than every one."""
     capacity: float
     kv_used: float
     """Bytes of the cache that hold keys and values at most."""
@@ -95,8 +96,11 @@ class RlMemory:
     @property
     def moments(self) -> tuple[Moment, ...]:
         """The moments in the order of the step."""
-        between = [moment for moment in (self.passing, self.updating_critic) if moment]
-        return (self.generating, *between, self.updating)
+        return (self.generating, *self.passing, *self.updates)
+
+    @property
+    def updates(self) -> tuple[Moment, ...]:
+        return (self.updating_critic, self.updating) if self.updating_critic else (self.updating,)
 
     @property
     def worst(self) -> Moment:
@@ -146,24 +150,41 @@ def memory_of(rl: RlRun, rollout: Rollout, actor: Prediction, critic: Prediction
         terms = _at_work(prediction) | {"other_models": others + sum(beside.values())} | asleep
         return moment(phase, terms, prediction.memory.worst.width)
 
-    def fuller_pass(updating: Moment) -> Moment | None:
-        fetched = _fetched_reference(rl, of_actor)
+    def forward(name: str, run: TrainingRun, own: dict[str, float], beside: float, on: Prediction) -> Moment:
+        plan, held = on.run.plan, on.memory.worst
+        needed = {"activations": forward_bytes(replace(run, plan=replace(run.plan, schedule=plan.schedule)))}
+        buffers = held.buffers + held.slack + held.device
+        return moment(name, own | needed | {"buffers": buffers, "other_models": beside} | asleep, held.width)
+
+    def fuller_passes(updating: Moment, updating_critic: Moment | None) -> Iterator[Moment]:
+        if rl.reward_model:
+            weights = _size(rl, rl.reward_model) * worst.parameters
+            beside = others + sum(of_actor.values()) + sum(of_critic.values())
+            beside -= weights if "parameters" in of_actor else 0.0
+            run = pass_run(rl, rl.reward_model)
+            scoring = forward("reward_model", run, {"parameters": weights}, beside, actor)
+            if scoring.peak > max(each.peak for each in (updating, updating_critic) if each):
+                yield scoring
+        fetched, run = _fetched_reference(rl, of_actor), pass_run(rl)
         name = "ref" if fetched else next((name for name, runs in _passes(section).items() if runs), "")
-        run = replace(pass_run(rl), plan=actor.run.plan)
-        if not name or not (fetched or _tokens_at_once(run) > _tokens_at_once(actor.run)):
-            return None
-        needed = of_actor | {"parameters": worst.parameters, "activations": forward_bytes(run)}
-        buffers = worst.buffers + worst.slack + worst.device
-        terms = needed | {"buffers": buffers, "other_models": others + fetched + sum(of_critic.values())} | asleep
-        found = moment(name, terms, worst.width)
-        return found if found.peak > updating.peak else None
+        if name and (fetched or _is_larger(run, actor)):
+            own = of_actor | {"parameters": worst.parameters}
+            passing = forward(name, run, own, others + fetched + sum(of_critic.values()), actor)
+            if passing.peak > updating.peak:
+                yield passing
+        if critic and updating_critic and _is_larger(run := pass_run(rl, rl.critic), critic):
+            own = of_critic | {"parameters": critic.memory.worst.parameters}
+            valuing = forward("values", run, own, others + sum(of_actor.values()), critic)
+            if valuing.peak > updating_critic.peak:
+                yield valuing
 
     updating = update(UPDATING, actor, of_critic)
+    updating_critic = update(UPDATING_CRITIC, critic, of_actor) if critic else None
     return RlMemory(
         generating=moment(GENERATING, (trainer if colocated else {}) | engine, worst.width if colocated else 0.0),
         updating=updating,
-        updating_critic=update(UPDATING_CRITIC, critic, of_actor) if critic else None,
-        passing=fuller_pass(updating),
+        updating_critic=updating_critic,
+        passing=tuple(fuller_passes(updating, updating_critic)),
         capacity=actor.memory.capacity_bytes,
         kv_used=rollout.served.most_blocks * room.block,
         moved=tuple(_moved(rl, actor, critic)),
@@ -175,10 +196,10 @@ def _passes(section: RlSection) -> dict[str, bool]:
     return {"old_log_prob": section.old_log_prob, "ref": section.has_reference}
 
 
-def _tokens_at_once(run: TrainingRun) -> int:
-    """Tokens of a replica's longest microbatch."""
-    run = run.with_longest_row
-    return run.batch.micro * run.batch.seq_len
+def _is_larger(run: TrainingRun, updated: Prediction) -> bool:
+    """Whether the longest microbatch of a pass has more tokens than that of the update of its model."""
+    passed, trained = (each.with_longest_row.batch for each in (run, updated.run))
+    return passed.micro * passed.seq_len > trained.micro * trained.seq_len
 
 
 def _kept(section: RlSection, model: Prediction) -> dict[str, float]:

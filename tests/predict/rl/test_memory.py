@@ -91,30 +91,57 @@ def test_beside_adapters_the_reference_is_the_base_without_them() -> None:
 def test_a_reference_is_fetched_beside_an_actor_that_stays() -> None:
     """A small batch, whose activations are less than the weights."""
     fetched = step_of("rl.offload=[reference]").memory
-    assert fetched.passing is not None and fetched.passing.phase == "ref"
-    assert fetched.passing.terms["other_models"] == pytest.approx(fetched.passing.terms["parameters"])
+    (reference,) = fetched.passing
+    assert reference.phase == "ref"
+    assert reference.terms["other_models"] == pytest.approx(reference.terms["parameters"])
     assert "other_models" not in fetched.updating.terms
     for settings in (
         ("rl.offload=[]",),
         ("rl.offload=[parameters, reference]",),
         ("rl.offload=[reference]", "rl.reference=false"),
     ):
-        assert step_of(*settings).memory.passing is None
-    full = replace(fetched, generating=fetched.updating, capacity=0.9 * fetched.passing.peak)
-    assert full.worst is full.passing and "offload state" in rl_misfit(full)
+        assert step_of(*settings).memory.passing == ()
+    full = replace(fetched, generating=fetched.updating, capacity=0.9 * reference.peak)
+    assert full.worst is reference and "offload state" in rl_misfit(full)
 
 
 def test_passes_in_larger_microbatches_than_the_update_may_be_the_fullest_moment() -> None:
     usual, larger = memory(), memory("rl.passes.max_tokens=131072")
-    assert usual.passing is None
-    assert larger.passing is not None and larger.worst is larger.passing
+    assert usual.passing == ()
+    (passing,) = larger.passing
+    assert larger.worst is passing
     assert "smaller (rl.passes), or shard more" in rl_misfit(larger)
     assert [moment.phase for moment in larger.moments] == ["gen", "old_log_prob", "update_actor"]
     # gradients and optimizer are offloaded; the logits of a microbatch take more than all else
-    assert {"gradients", "optimizer"}.isdisjoint(larger.passing.terms)
-    twice = memory("rl.passes.max_tokens=262144").passing
-    assert twice is not None
-    assert twice.terms["activations"] == pytest.approx(2 * larger.passing.terms["activations"], rel=0.01)
-    without = memory("rl.passes.max_tokens=131072", "rl.old_log_prob=false")
-    assert without.passing is not None and without.passing.phase == "ref"
-    assert memory("rl.passes.max_tokens=131072", "rl.old_log_prob=false", "rl.reference=false").passing is None
+    assert {"gradients", "optimizer"}.isdisjoint(passing.terms)
+    (twice,) = memory("rl.passes.max_tokens=262144").passing
+    assert twice.terms["activations"] == pytest.approx(2 * passing.terms["activations"], rel=0.01)
+    (without,) = memory("rl.passes.max_tokens=131072", "rl.old_log_prob=false").passing
+    assert without.phase == "ref"
+    assert memory("rl.passes.max_tokens=131072", "rl.old_log_prob=false", "rl.reference=false").passing == ()
+
+
+def test_values_in_larger_microbatches_than_the_critics_update_may_be_fuller_than_it() -> None:
+    """The pass holds the tensors of one layer, of half a million tokens."""
+    longer = ("rl.response=constant:8128", "rl.response_max=8128", "rl.prompts=128", "rl.max_tokens=8192")
+    sharded = ("execution.framework=fsdp", "plan.zero=3", "rl.algorithm=ppo", "rl.offload=[optimizer]")
+    found = step_of(*longer, *sharded, "rl.rollout.max_num_seqs=64", "rl.passes.max_tokens=524288").memory
+    phases = ["gen", "old_log_prob", "values", "update_critic", "update_actor"]
+    assert [moment.phase for moment in found.moments] == phases
+    values, critic = found.passing[1], found.updating_critic
+    assert critic is not None and values.peak > critic.peak
+    assert "optimizer" not in values.terms and values.terms["parameters"] == critic.terms["parameters"]
+    assert values.terms["other_models"] == critic.terms["other_models"] > 0
+    usual = step_of(*longer, *sharded, "rl.rollout.max_num_seqs=64").memory
+    assert usual.passing == ()
+
+
+def test_a_reward_model_that_holds_more_than_every_update_is_shown() -> None:
+    small = memory("rl.reward.model=qwen3-8b")
+    assert small.passing == ()
+    large = memory("rl.reward.model=llama3.1-405b")
+    (scoring,) = large.passing
+    assert scoring.phase == "reward_model" and large.moments[1] is scoring
+    assert scoring.peak > large.updating.peak
+    # offloaded until it scores, and alone then
+    assert scoring.terms["parameters"] > 10 * large.updating.terms["parameters"] and "other_models" not in scoring.terms

@@ -260,10 +260,7 @@ class ChunkCounter:
 
     def chunk(self, chunk: ChunkUnits) -> ChunkMemory:
         units = self.units(chunk)
-        released = self._run.schedule.released_by_b
-        forward, backward, first, halves = _peaks(
-            units, self._in_transfer(chunk), [_held(unit, released) for unit in units]
-        )
+        forward, backward, first, halves = _peaks(units, self._in_transfer(chunk), [_held(unit) for unit in units])
         return ChunkMemory(
             kept=sum(unit.kept for unit in units),
             forward=forward,
@@ -354,9 +351,9 @@ class ChunkCounter:
         )
 
 
-def _held(unit: UnitMemory, released_by_b: float) -> float:
-    """Bytes that a unit holds between the halves of its backward, of which the schedule's account has released a share."""
-    return (1 - released_by_b) * (unit.between.held_bytes if unit.between else unit.kept)
+def _held(unit: UnitMemory) -> float:
+    """Bytes that a unit holds between the halves of its backward."""
+    return unit.between.held_bytes if unit.between else unit.kept
 
 
 def _peaks(

@@ -1,9 +1,8 @@
 """The peak of one rank: its actions replayed in the schedule's order.
 
-A microbatch's activations of a chunk live from its forward to its backward, as `predict.schedules.engine.timing.alive` counts them:
-where the backward is split into B and W, until W, except the share that B releases according to the schedule. Of a recomputed layer,
-W needs more than the forward keeps for B. The working set of the action in progress and the gradients allocated so far are added. Memory
-that exists throughout the step is not included.
+A microbatch's activations of a chunk live from its forward to its backward; where that is split into B and W, until W, whatever share
+the schedule's own account in chunk activations releases at B. Of a recomputed layer, W needs more than the forward keeps for B. The
+working set of the action in progress and the gradients allocated so far are added. Memory that exists throughout the step is not included.
 """
 
 from collections.abc import Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -90,6 +91,15 @@ def test_the_later_a_rank_runs_its_weights_halves_the_less_recomputation_frees()
     held = [rank.activations for rank in step("zb-h1", "full").memory.ranks]
     assert held == sorted(held)
     assert held[-1] > 1.5 * held[0]
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_w_needs_as_much_whichever_schedule_puts_it_off(recompute: str) -> None:
+    """The same order from a file holds as much: that `zb-auto` counts half of an activation as released at B is its account of chunks."""
+    solved = step("zb-auto", recompute)
+    plan = replace(solved.run.plan, schedule="solved.csv")
+    from_file = estimated(replace(solved.run, plan=plan, order=solved.timeline.order))
+    assert [rank.activations for rank in solved.memory.ranks] == [rank.activations for rank in from_file.memory.ranks]
 
 
 def test_the_best_schedule_of_a_recomputed_run_may_split_its_backward() -> None:

@@ -63,7 +63,6 @@ class Replay:
 
     counter: ChunkCounter
     chunks: tuple[ChunkUnits, ...]
-    released_by_b: float
     in_transfer: int
     kept: dict[tuple[int, int], list[float]] = field(default_factory=dict)
     gradients: dict[int, float] = field(default_factory=dict)
@@ -128,7 +127,7 @@ class Replay:
         for place in reversed(range(len(units))):
             self.note(self.working(units, place))
             between = units[place].between
-            own[place] = (1 - self.released_by_b) * (between.held_bytes if between else own[place])
+            own[place] = between.held_bytes if between else own[place]
 
     def weights_half(self, microbatch: int, chunk: int) -> None:
         units, own = self.units(chunk), self.kept[microbatch, chunk]
@@ -177,11 +176,8 @@ def test_the_peak_is_that_of_a_replay(schedule: str, vpp: int, microbatches: int
     counting, order = MemoryModel(run), order_of(run)
     profile = memory_profile_of(run)
     counter = ChunkCounter(run, profile)
-    released = registry.get(schedule).released_by_b
     for rank, chunks in enumerate(chunks_of_ranks(run)):
-        replay = Replay(
-            counter=counter, chunks=chunks, released_by_b=released, in_transfer=profile.elements_in_transfer
-        )
+        replay = Replay(counter=counter, chunks=chunks, in_transfer=profile.elements_in_transfer)
         replayed = replay.run(order, rank)
         assert peak_of_order(order.rows[rank], counting.chunks[rank]).total == pytest.approx(replayed)
 
@@ -248,7 +244,7 @@ def test_pairs_that_run_as_one_hold_the_working_sets_of_both() -> None:
     counting, order = MemoryModel(run), order_of(run)
     counter = ChunkCounter(run, memory_profile_of(run))
     for rank, chunks in enumerate(chunks_of_ranks(run)):
-        one_by_one = Replay(counter=counter, chunks=chunks, released_by_b=0.0, in_transfer=0).run(order, rank)
+        one_by_one = Replay(counter=counter, chunks=chunks, in_transfer=0).run(order, rank)
         assert peak_of_order(order.rows[rank], counting.chunks[rank]).total >= one_by_one * (1 - 1e-12)
 
 

@@ -44,6 +44,16 @@ def _has_heading(page: Path, target: str) -> bool:
     return anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+LINE_OF_A_FILE = re.compile(r"\.py:\d+")
+
+
+def test_pages_name_functions_and_not_lines_which_the_next_change_moves() -> None:
+    cited = [
+        f"{page.relative_to(ROOT)}: {line}" for page in pages() for line in LINE_OF_A_FILE.findall(page.read_text())
+    ]
+    assert [each for each in cited if not each.startswith("docs/log.md")] == []
+
+
 @pytest.mark.parametrize("name", ["published", "validation table", "accuracy table", "published accuracy"])
 def test_tables_are_as_they_are_made_and_their_numbers_have_minus_signs(name: str) -> None:
     made = runpy.run_path(str(ROOT / "docs" / "refresh_tables.py"))["BLOCKS"][name]()

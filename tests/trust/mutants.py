@@ -88,9 +88,11 @@ class Mutant:
     source: str
     function: int = 0
     """First line of the function that it lies in, decorators included; 0 where it runs as the module is imported."""
+    within: str = "the module"
+    """The name of that function."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.before} → {self.after}"
+        return f"{self.file}, {self.within}, line {self.line}: {self.before} → {self.after}"
 
 
 def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
@@ -161,6 +163,7 @@ def mutant_at(file: Path, number: int) -> Mutant:
     tree = ast.parse((ROOT / file).read_text())
     node, name, value = list(changes(tree))[number]
     shown, function = _shown(tree, node), _function(tree, node)
+    place = {"function": _first_line(function), "within": function.name} if function else {}
     before = _in_a_line(shown)
     setattr(node, name, value)
     return Mutant(
@@ -169,18 +172,22 @@ def mutant_at(file: Path, number: int) -> Mutant:
         before=before,
         after=_in_a_line(shown),
         source=ast.unparse(ast.fix_missing_locations(tree)),
-        function=function,
+        **place,
     )
 
 
-def _function(tree: ast.Module, node: ast.AST) -> int:
-    """The first line of the innermost function whose body holds the node."""
+def _function(tree: ast.Module, node: ast.AST) -> ast.FunctionDef | None:
+    """The innermost function whose body holds the node."""
     holding = [
         each
         for each in ast.walk(tree)
         if isinstance(each, ast.FunctionDef) and any(inner is node for part in each.body for inner in ast.walk(part))
     ]
-    return min((holding[-1].lineno, *(each.lineno for each in holding[-1].decorator_list))) if holding else 0
+    return holding[-1] if holding else None
+
+
+def _first_line(function: ast.FunctionDef) -> int:
+    return min((function.lineno, *(each.lineno for each in function.decorator_list)))
 
 
 def _shown(tree: ast.Module, node: ast.AST) -> ast.AST:
@@ -436,16 +443,22 @@ def main() -> None:
     for name, each in tried.items():
         left = [mutant for mutant, alive in each.items() if alive]
         share = f"{100 - 100 * len(left) / len(each):.0f} %" if each else "–"
-        listed = "; ".join(f"`{mutant}`: {_word(mutant) or 'not noticed'}" for mutant in left)
+        listed = "; ".join(f"`{in_page(mutant)}`: {_word(mutant) or 'not noticed'}" for mutant in left)
         rows.append([name, len(each), len(each) - len(left), share, listed or "–"])
     note = f"Seed {options.seed}."
     show("mutants", ("room", "mutants", "noticed", "share", "survivors"), rows, note, keep=options.keep)
 
 
+def in_page(mutant: str) -> str:
+    """A mutant as a page has it: by its function, without the line, which the next change of the file moves."""
+    place, _, change = mutant.partition(": ")
+    return f"{place.rpartition(', line ')[0]}: {change}"
+
+
 def _word(mutant: str) -> str:
     """Why no test can notice a mutant; "" where one could."""
-    file, _, change = mutant.partition(":")
-    return UNNOTICEABLE.get(f"{file}: {change.partition(': ')[2]}", "")
+    place, _, change = mutant.partition(": ")
+    return UNNOTICEABLE.get(f"{place.partition(', ')[0]}: {change}", "")
 
 
 def _in_turn(rooms: Sequence[str], seed: int, count: int) -> Iterator[tuple[str, Mutant]]:

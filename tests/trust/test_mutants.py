@@ -9,7 +9,19 @@ import pytest
 
 from tests.golden.answers import names_of_tests
 from tests.trust import mutants as mutating
-from tests.trust.mutants import ROOMS, ROOT, Mutant, Reached, answers, covering, in_fork, mutants, reach, survives
+from tests.trust.mutants import (
+    ROOMS,
+    ROOT,
+    Mutant,
+    Reached,
+    answers,
+    covering,
+    in_fork,
+    in_page,
+    mutants,
+    reach,
+    survives,
+)
 
 SOURCE = '''\
 def larger(one: int, other: int = 2) -> int:
@@ -34,6 +46,10 @@ def test_each_change_is_one_and_checks_and_texts_stay(tmp_path: Path, monkeypatc
             "2",
         ]
     )
+    assert {in_page(str(each)) for each in found} >= {
+        "larger.py, larger: other - 1 → other + 1",
+        "larger.py, the module: 2 → 3",
+    }
     sound = ast.unparse(ast.parse(SOURCE))
     assert all(each.source != sound and ast.parse(each.source) for each in found)
 

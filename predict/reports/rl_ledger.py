@@ -89,7 +89,9 @@ def _parts(phase: Phase | None, least_us: float) -> dict[str, float]:
 def _mfu(ledger: RlLedger) -> Table:
     conventions = list(dict.fromkeys(name for phase in ledger.step.phases for name in phase.mfu))
     columns = [column for name in conventions for column in (f"FLOPs, {name}", f"MFU, {name}")]
-    made = text.figures_table("  MFU by convention; a pass counts a third", ("",), columns)
+    made = text.figures_table(
+        "  MFU by convention; a pass counts a third, and time of the driver is left out", ("",), columns
+    )
     for phase in ledger.step.phases:
         if phase.mfu:
             figures = [phase.mfu[name] for name in conventions]

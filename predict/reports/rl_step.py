@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from predict.reports.memory import COLOURS, headlines, likelihood
 from predict.reports.printed import Renderable, Table
 from predict.rl.books import RlLedger
 from predict.rl.memory import TERMS
+from predict.rl.phases import DRIVER
 from predict.rl.rollout import BEFORE_TAIL
 from predict.rl.section import COLOCATED
 from predict.serialise import picked, versioned
@@ -202,6 +203,7 @@ def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> Renderable:
         ),
         "",
         _phases(step),
+        *_left_out_of_mfu(step),
         "",
         *_composition(step),
         *(["", *_draws(draws)] if draws else []),
@@ -245,6 +247,13 @@ def _phases(step: RlStep) -> Table:
 
     narrow = ("FLOPs", "MFU by verl")
     return text.first_that_fits(without(), without(*narrow), without(*narrow, "GPUs", "MFU by palm", "bound by"))
+
+
+def _left_out_of_mfu(step: RlStep) -> Iterator[str]:
+    """The time of a phase that its MFU does not count, where the two columns would contradict each other."""
+    for phase in step.phases:
+        if phase.mfu and phase.parts.get(DRIVER):
+            yield f"MFU of {phase.name} leaves out the {duration(phase.parts[DRIVER])} of it in which the driver sends the samples"
 
 
 def _mfu(phase: Phase, convention: str) -> str:

@@ -112,7 +112,9 @@ STATED = frozenset({FRAMEWORK, OFFLOAD, DRIVER, SCORING, STORAGE, WAKE, TRANSFER
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseMfu:
-    """FLOPs of a phase by one convention, which counts a forward pass as a third of a training step, and their share of the peak."""
+    """FLOPs of a phase by one convention, which counts a forward pass as a third of a training step, and their share of the peak.
+
+    The time is the phase's but for the driver's: verl times its workers alone (verl/workers/fsdp_workers.py, `update_actor`)."""
 
     flops: float | None
     mfu: float | None

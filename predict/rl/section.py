@@ -175,7 +175,8 @@ class RlSection:
     old_log_prob: bool = True
     """The trainer computes the log-probabilities of the responses again, rather than taking those of the engines."""
     offload: tuple[Literal["parameters", "optimizer", "reference"], ...] = ()
-    """What lies in the host's memory between phases: any of parameters, optimizer, and the reference model's weights."""
+    """What lies in the host's memory between phases, any of: `parameters`, the weights of every model, reference and reward model too,
+    with which gradient buffers are dropped; `optimizer`, its state; `reference`, the weights of the reference model alone."""
     passes: ForwardPasses = field(default_factory=ForwardPasses)
     """Microbatches of the passes without a backward."""
     rollout: Rollout = field(default_factory=Rollout)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from predict.reports.rl_step import rl_step_text
+from predict.reports.text import show
 from predict.rl.config import load_rl
-from predict.rl.phases import tensor_count
+from predict.rl.phases import DRIVER, tensor_count
 from sampling.errors import ConfigError, InfeasibleError
 from sampling.files.places import CONFIGS
 from tests.predict.rl.small_steps import SMALL, median, phase_of, step_of
@@ -19,6 +21,16 @@ def test_flops_by_convention() -> None:
     peak = 8 * step.rl.base.cluster.gpu.peak_flops_per_us("bf16")
     assert whole["palm"].mfu == pytest.approx((whole["palm"].flops or 0) / (peak * median(step, "update_actor")))
     assert 0 < (whole["verl"].mfu or 0) < 1
+
+
+def test_mfu_leaves_out_the_time_of_the_driver_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the one phase that waits for the samples: as verl times it, inside the workers."""
+    step = step_of()
+    passed = phase_of(step, "old_log_prob")
+    figure, peak = passed.mfu["palm"], 8 * step.rl.base.cluster.gpu.peak_flops_per_us("bf16")
+    assert figure.mfu == pytest.approx((figure.flops or 0) / (peak * (passed.time.median_us - passed.parts[DRIVER])))
+    show(rl_step_text(step))
+    assert capsys.readouterr().out.count("MFU of ") == 1
 
 
 def test_tensors_of_a_checkpoint() -> None:

@@ -60,7 +60,9 @@ def _reason(judgement: Judgement) -> str:
     if mistaken := unit_mistake(judgement.measured.step_us / judgement.prediction.median_us):
         return f"about {mistaken} the prediction: the unit of the time is probably wrong"
     if judgement.verdict == "faster":
-        return "below the prediction's interval: the run is hardly as its config says; check its settings, first those that were assumed"
+        on_cpu = judgement.prediction.run.cluster.gpu.kind == "cpu"
+        faster = ", or this machine is faster than when its rows were taken" if on_cpu else ""
+        return f"below the prediction's interval: the run is hardly as its config says{faster}; check its settings, first those that were assumed"
     return (
         f"{chance(judgement.normal_probability)} likely that only the prediction's error and noise lie between the two"
     )

@@ -68,6 +68,11 @@ def test_a_loaded_cpu_is_the_first_cause_where_the_config_states_its_settings(co
     assert "This machine at 50.0 % of its usual pace" in found["causes"][0]["text"]
 
 
+def test_a_step_below_the_interval_on_a_cpu_may_be_of_a_faster_machine(command: Command) -> None:
+    said = command.text("diagnose", str(CONFIGS / "runs" / "demo.yml"), "--log", "150ms")
+    assert "or this machine is faster than when its rows were taken" in " ".join(said.split())
+
+
 def test_a_slow_step_that_nothing_explains_is_said_to_be_so(command: Command) -> None:
     def said(time: str) -> str:
         return " ".join(

@@ -13,6 +13,9 @@ timeline) and `step.prediction` (the step). `predict.serving` and `predict.rl` n
 
 from __future__ import annotations
 
+from sampling import early_interrupt  # noqa: F401
+
+# isort: split
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module

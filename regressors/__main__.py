@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from sampling import early_interrupt  # noqa: F401
+
+# isort: split
 import argparse
 import json
 import os

@@ -11,6 +11,9 @@ The way from the command to rows on disk is `run`, below:
 
 from __future__ import annotations
 
+from sampling import early_interrupt  # noqa: F401
+
+# isort: split
 import os
 import sys
 import time

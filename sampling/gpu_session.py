@@ -8,6 +8,9 @@ rehearsal   all of it over a fake device and clock                              
 
 from __future__ import annotations
 
+from sampling import early_interrupt  # noqa: F401
+
+# isort: split
 import argparse
 import json
 import math

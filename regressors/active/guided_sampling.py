@@ -7,6 +7,9 @@ end of the session the named calls once more.
 
 from __future__ import annotations
 
+from sampling import early_interrupt  # noqa: F401
+
+# isort: split
 import argparse
 import os
 import sys

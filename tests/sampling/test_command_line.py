@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,9 +12,11 @@ import pytest
 
 from sampling.__main__ import ROWS_KEPT
 from sampling.command_line import INTERRUPTED, STDOUT_CLOSED, exit_code_of
+from sampling.early_interrupt import is_command
 from sampling.errors import InfeasibleError, SamplesError
 from sampling.files.places import CONFIGS
 
+ROOT = Path(__file__).resolve().parents[2]
 DEMO = str(CONFIGS / "runs" / "demo.yml")
 INTERRUPTED_IMPORT = """
 import runpy, sys
@@ -127,6 +130,51 @@ def test_ctrl_c_while_a_command_imports_its_modules_ends_it_in_words(command: Se
     interrupted = [sys.executable, "-c", INTERRUPTED_IMPORT, *command]
     done = subprocess.run(interrupted, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", f"{words}\n")
+
+
+AT_THE_FIRST_IMPORT = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "sampling.errors":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+"""
+"""Interrupts what a process imports first of ours, in a module that Python runs as it starts."""
+
+
+@pytest.mark.parametrize("command", ["predict", "sampling", "regressors", "sampling.gpu_session"])
+def test_ctrl_c_while_a_command_starts_ends_it_in_one_line(command: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(AT_THE_FIRST_IMPORT)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    start = [sys.executable, "-m", command, "--help"]
+    done = subprocess.run(start, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "interrupted\n")
+
+
+def test_a_program_that_imports_the_packages_keeps_its_own_words_for_an_interrupt(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("import predict\nraise KeyboardInterrupt")
+    done = subprocess.run(
+        [sys.executable, tmp_path / "own.py", "-m", "predict"], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.endswith("KeyboardInterrupt\n") and "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        (["python", "-m", "predict"], True),
+        (["python", "-X", "dev", "-m", "regressors.active.guided_sampling"], True),
+        (["python", "/usr/bin/predict"], True),
+        (["python", "-m", "pytest"], False),
+        (["python", "train.py"], False),
+        (["python"], False),
+    ],
+)
+def test_a_command_is_known_by_how_python_was_started(given: list[str], ours: bool) -> None:
+    assert is_command(given) is ours
 
 
 def test_a_pipe_that_is_not_stdout_is_a_bug() -> None:

@@ -14,7 +14,7 @@ from predict.reports.money import amount_text
 from predict.reports.printed import Renderable, Table
 from predict.reports.rl_step import notes_on_steps, rl_step_json
 from predict.reports.serving import answer_json
-from predict.reports.serving_step import coefficients_line, notes_on_answers
+from predict.reports.serving_step import CAPACITY_BELOW, coefficients_line, notes_on_answers
 from predict.reports.sweep import rate_in_words
 from predict.reports.text import escape, figures_table, first_lines_of, stacked
 from predict.rl.phases import NAMES
@@ -263,7 +263,7 @@ def _figures_of_servers(first: ServerAnswer) -> Iterator[Figure]:
 def _intervals_of_servers(found: Sequence[ServerAnswer]) -> Iterator[str]:
     """The intervals of their capacities."""
     intervals = ", ".join(f"{significant(one.capacity.low)} to {significant(one.capacity.high)}" for one in found)  # type: ignore[union-attr]
-    yield f"90 % intervals of capacity: {intervals} requests/s"
+    yield f"90 % intervals of capacity: {intervals} requests/s; {CAPACITY_BELOW}"
 
 
 def _after_servers(names: Sequence[str], found: Sequence[ServerAnswer]) -> Iterator[str]:

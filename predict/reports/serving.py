@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from predict.interval import Interval
 from predict.reports.money import amount_text, money_text
 from predict.reports.printed import Renderable, Table
-from predict.reports.serving_step import coefficients_line, notes_on_step, server_line, sources_text
+from predict.reports.serving_step import CAPACITY_BELOW, coefficients_line, notes_on_step, server_line, sources_text
 from predict.reports.text import escape, fact, head, noted, stacked, table
 from predict.serialise import as_json, picked, versioned
 from predict.serving.batch import StepBatch
@@ -178,8 +178,12 @@ def _capacity(answer: ServerAnswer) -> Iterator[str]:
     if capacity:
         yield ""
         yield fact("capacity", f"{rate_text(capacity)}: above it the queue grows")
+        yield fact("", CAPACITY_BELOW)
         slow = plain(answer.slow_first_tokens_per_s or 0.0)
-        yield fact("", f"mean TTFT passes three times that of a low rate at {slow} requests/s")
+        yield fact(
+            "slow TTFT",
+            f"from {slow} requests/s on three times that of a low rate, in the mean: requests wait before the queue grows",
+        )
         yield from cost_facts(answer.capacity_cost)
         if run.traffic:
             yield fact("", "both for the file's requests over and over, their lengths and prompts together")

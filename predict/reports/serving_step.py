@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp
 from typing import TYPE_CHECKING, Any
 
 from predict.model.shipped import notes_on_name
@@ -14,6 +15,7 @@ from predict.serving.formats import published_note, widened_note
 from predict.serving.kernels import EXECUTION, prices_of
 from predict.serving.questions import ServerAnswer
 from predict.serving.served_step import ServedStep
+from predict.serving.simulate import OVERLOAD
 from predict.serving.step_model import KERNELS, step_model
 from predict.serving.stepper import Stepper
 from predict.step.prediction import ALL
@@ -181,6 +183,12 @@ def notes_on_answers(answers: Sequence[ServerAnswer]) -> list[str]:
 def coefficients_line(stepper: Stepper) -> str:
     """The model of the step, and where its coefficients come from."""
     return f"step by {stepper.coefficients.model}; coefficients: {stepper.coefficients.source}"
+
+
+CAPACITY_BELOW = (
+    f"a full engine may be up to {whole_percent(1 - exp(-OVERLOAD))} slower than its steps, as measured ones became within minutes: the interval "
+    "of a capacity reaches further down than up"
+)
 
 
 def sources_text(stepper: Stepper, batch: StepBatch) -> str:

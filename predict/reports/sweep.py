@@ -12,7 +12,7 @@ from predict.reports import search_columns
 from predict.reports.printed import Renderable
 from predict.reports.rl_step import notes_on_steps
 from predict.reports.serving import load_line
-from predict.reports.serving_step import coefficients_line, notes_on_answers
+from predict.reports.serving_step import CAPACITY_BELOW, coefficients_line, notes_on_answers
 from predict.reports.text import escape, figures_table, first_lines_of, stacked
 from predict.serialise import picked, versioned
 from predict.serving.questions import ServerAnswer, objectives_text
@@ -50,6 +50,7 @@ def _notes_on_servers(found: Sequence[ServerAnswer], ordered_by: str | None) -> 
         if any(one.server.run.load.rate for one in found):
             yield "for load: servers for the rate of the load, and one that may fail"
     yield f"per GPU: requests per second at {rate_in_words(first)}"
+    yield f"90 %: {CAPACITY_BELOW}"
     if carried_cost(first):
         yield "per M out: money per million output tokens there, prompts included"
     yield coefficients_line(first.server.stepper)

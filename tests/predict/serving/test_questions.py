@@ -1,12 +1,15 @@
 """Questions on a server that is to be set up: the rate that keeps objectives, and what tokens cost."""
 
-from math import inf
+from math import exp, inf
 
 import numpy as np
 import pytest
 
 from predict.interval import Interval
 from predict.ledger.training_cost import parse_price
+from predict.reports.serving import answer_text
+from predict.reports.serving_step import CAPACITY_BELOW
+from predict.reports.text import show
 from predict.serving import loaded_server
 from predict.serving.latency import RequestTimes
 from predict.serving.loaded_server import LoadedServer, bisected
@@ -21,6 +24,7 @@ from predict.serving.questions import (
     rate_of_objectives,
     rate_of_slow_first_tokens,
 )
+from predict.serving.simulate import OVERLOAD
 from predict.serving.token_gaps import TokenGaps
 from sampling.errors import InfeasibleError, UserError
 from tests.predict.serving.servers import loaded
@@ -175,3 +179,12 @@ def test_goodput_over_rates_rises_and_falls(server: LoadedServer, capacity: Inte
     assert found.met_shares[1] < 0.5
     assert found.goodputs_per_s[0] == pytest.approx(0.3 * capacity.median, rel=0.02)
     assert found.goodputs_per_s[1] < 0.5 * capacity.median
+
+
+def test_the_answer_says_why_a_capacity_may_be_far_lower_but_hardly_higher(
+    server: LoadedServer, capacity: Interval, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert capacity.median / capacity.low > exp(OVERLOAD) > capacity.high / capacity.median
+    show(answer_text(answer(server, Questions(capacity=True, slow_first_tokens=True))))
+    said = " ".join(capsys.readouterr().out.split())
+    assert CAPACITY_BELOW in said and "slow TTFT from" in said

@@ -21,6 +21,7 @@ from predict.prices.conditions import (
     sustained_factors,
 )
 from predict.prices.cost_model import CostModel
+from predict.prices.gloo import gloo_time
 from predict.prices.kernels import operator_us
 from predict.prices.pace import AtPace, followed, pace_facts_of, pace_spread
 from predict.prices.price_list import PriceList
@@ -78,8 +79,8 @@ def _time(call: Call, phase: Phase, cluster: Cluster) -> Times:
         return Interval.exactly(0.0).as_times("analytic")
     if isinstance(call, Operator) and cluster.gpu.kind != "cpu" and not call.parts(phase):
         return _kernel_time(call, phase, cluster.gpu)
-    if isinstance(call, Collective) and cluster.gpu.kind != "cpu":
-        return _collective_time(call, cluster)
+    if isinstance(call, Collective):
+        return gloo_time(call, cluster) if cluster.gpu.kind == "cpu" else _collective_time(call, cluster)
     terms = call.terms(phase, cluster)
     latency_us = terms.pop("latency", 0.0) + terms.pop("fork_join", 0.0)
     efficiency = cluster.gpu.efficiency

@@ -2,15 +2,17 @@
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from predict.interval import Interval
 from predict.prices.conditions import Conditions, Factor
 from predict.prices.cost_model import CallPhase, CostModel
+from predict.prices.gloo import wait_after
 from regressors.bank.times import Times
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Counted, Phase
+from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster
 
 UNCHANGED = Factor()
@@ -172,7 +174,21 @@ class PriceList:
         in_parts = set(composite)
         atomic = [one for one in left if one not in in_parts]
         found |= self._prices(atomic, analytic.times(atomic, self._cluster))
-        return found | {(call, phase): self.priced(call.parts(phase)) for call, phase in composite}
+        return found | {(call, phase): self._in_parts(call, phase) for call, phase in composite}
+
+    def _in_parts(self, call: Call, phase: Phase) -> tuple[Priced, ...]:
+        """The priced parts of a call that no model knows whole; between ranks of a CPU with the waits of its collectives. Those of half a
+        backward are the whole one's, so that a split does not look like a gain."""
+        parts = call.parts(phase)
+        priced = self.priced(parts)
+        messages = self.priced(part for part in parts if isinstance(part.call, Collective) and part.call.ranks > 1)
+        if self._cluster.gpu.kind != "cpu" or not messages:
+            return priced
+        whole = self.priced(call.parts("backward")) if phase in HALVES else priced
+        compute_us = sum(part.total_us for part in whole if not isinstance(part.call, Collective))
+        wait = wait_after(compute_us / sum(message.count for message in messages))
+        waits = [replace(message, time=self._under_conditions(message.call, wait)) for message in messages]
+        return (*priced, *waits)
 
     def _prices(self, wanted: Sequence[CallPhase], answers: Sequence[Times | None]) -> Known:
         return {

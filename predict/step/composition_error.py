@@ -57,7 +57,7 @@ def width_beyond_calls(run: TrainingRun, prices: Prices, sources: Mapping[str, f
     return width_of_step(
         composition_error(run, prices.profile_error, sources),
         transfer_error(prices, sources),
-        error_of_peaks(run, sources),
+        error_of_stated(run, sources),
         pace_error(prices, sources),
     )
 
@@ -67,9 +67,9 @@ def transfer_error(prices: Prices, sources: Mapping[str, float]) -> float:
     return sources.get("transferred", 0.0) * prices.transfer_error
 
 
-def error_of_peaks(run: TrainingRun, sources: Mapping[str, float]) -> float:
-    """Half-width in log time at 90 % that the stated peaks of a CPU add, which nobody looked up, by the share of the work that no rows
-    cover."""
+def error_of_stated(run: TrainingRun, sources: Mapping[str, float]) -> float:
+    """Half-width in log time at 90 % that the stated peaks and links of a CPU add, which nobody looked up, by the share of the work that
+    no rows cover."""
     return sources.get("analytic", 0.0) * ANOTHER_CPU if run.cluster.gpu.kind == "cpu" else 0.0
 
 

@@ -26,7 +26,7 @@ from predict.step.composition_error import (
     calibrated_half_width,
     composition_error,
     elasticities,
-    error_of_peaks,
+    error_of_stated,
     error_terms,
     machine_error,
     pace_error,
@@ -146,8 +146,8 @@ class Prediction:
         terms["times of single calls"] = self.calls_half_width
         if of_another_cpu := transfer_error(self.prices, self.sources):
             terms["rows of another CPU"] = of_another_cpu
-        if of_peaks := error_of_peaks(self.run, self.sources):
-            terms["peaks of this CPU"] = of_peaks
+        if of_stated := error_of_stated(self.run, self.sources):
+            terms["stated peaks and links of this CPU"] = of_stated
         if of_pace := pace_error(self.prices, self.sources):
             terms["the machine's pace over time"] = of_pace
         terms = {name: width * self.share_left for name, width in terms.items()}

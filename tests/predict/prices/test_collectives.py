@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predict.prices.collectives import HALF_WIDTH, CollectiveCorrection, algorithms_us, collective_us, half_width
+from predict.prices.gloo import gloo_time
 from predict.prices.open import SpeedOfLight
 from predict.prices.sampled import WithinSamples
 from regressors.bank.times import Source, Times
@@ -210,7 +211,7 @@ def test_a_group_of_one_has_nothing_to_say(kind: type[Collective]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gpus_are_answered_by_it_and_cpus_as_before(kind: type[Collective]) -> None:
+def test_gpus_are_answered_by_it_and_cpus_by_gloo(kind: type[Collective]) -> None:
     call = kind(size_bytes=MIB, ranks=2, ranks_per_node=2)
     gpu = cluster_of("h100-sxm")
     (time,) = SpeedOfLight().times([(call, "forward")], gpu)
@@ -218,8 +219,7 @@ def test_gpus_are_answered_by_it_and_cpus_as_before(kind: type[Collective]) -> N
     assert math.log(time.high_us / time.median_us) == pytest.approx(HALF_WIDTH["intra_node"])
     cpu = load_cluster(hardware="cpu", nodes=1, gpus_per_node=2, cores=2, profile="no-such-profile")
     (time,) = SpeedOfLight().times([(call, "forward")], cpu)
-    terms = call.terms("forward", cpu)
-    assert time.median_us == pytest.approx(terms["latency"] + terms["wire"] / cpu.gpu.efficiency["wire"])
+    assert time == gloo_time(call, cpu)
 
 
 def test_less_is_known_of_groups_between_nodes() -> None:

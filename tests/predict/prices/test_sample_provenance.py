@@ -55,7 +55,7 @@ def test_a_cpu_without_rows_is_known_no_better_than_by_rows_of_another(on_anothe
     nobody_sampled, of_another = one_batch(DEMO, ["cluster.profile=nobody-sampled"]), one_batch(DEMO)
     assert nobody_sampled.is_analytic and on_another_cpu in of_another.provenance["notes"][0]
     assert nobody_sampled.step_time.half_width_log >= of_another.step_time.half_width_log
-    assert max(nobody_sampled.unknowns, key=nobody_sampled.unknowns.__getitem__) == "peaks of this CPU"
+    assert max(nobody_sampled.unknowns, key=nobody_sampled.unknowns.__getitem__) == "stated peaks and links of this CPU"
 
 
 def test_layers_timed_here_leave_the_transfer_to_the_rest(on_another_cpu: str) -> None:
@@ -68,9 +68,9 @@ def test_layers_timed_here_leave_the_transfer_to_the_rest(on_another_cpu: str) -
 def test_work_that_no_rows_cover_is_as_uncertain_as_stated_peaks_of_a_cpu_and_of_no_gpu() -> None:
     sampled = one_batch(DEMO)
     sampled.__dict__["sources"] = {"measured": 0.9, "extrapolated": 0.0, "transferred": 0.0, "analytic": 0.1}
-    assert sampled.unknowns["peaks of this CPU"] == pytest.approx(0.1 * math.log(2))
+    assert sampled.unknowns["stated peaks and links of this CPU"] == pytest.approx(0.1 * math.log(2))
     assert sampled.composition_error > 0.1 * math.log(2)
-    assert "peaks of this CPU" not in one_batch(DEMO.replace("demo", "llama3-70b-64xh100")).unknowns
+    assert "stated peaks and links of this CPU" not in one_batch(DEMO.replace("demo", "llama3-70b-64xh100")).unknowns
 
 
 @pytest.fixture(scope="module")

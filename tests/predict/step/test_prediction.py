@@ -289,7 +289,9 @@ def test_less_work_takes_less_time(knob: str) -> None:
 
 @pytest.mark.parametrize("degree", ["tp", "pp", "dp"])
 def test_more_ranks_of_the_same_speed_shorten_the_step(degree: str) -> None:
-    alone, spread = run(), run(**{degree: 2})
+    # enough work between messages that they pay
+    model, batch = {"hidden": 1024, "ffn": 4096}, {"seq_len": 1024}
+    alone, spread = run(model=model, batch=batch), run(model=model, batch=batch, **{degree: 2})
     spread = replace(spread, cluster=replace(spread.cluster, gpu=alone.cluster.gpu))
     assert step_us(alone) / 2 < step_us(spread) < step_us(alone)
 

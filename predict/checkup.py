@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from predict.prices.pace import pace_spread
 from predict.prices.sample_provenance import HOW_TO_SAMPLE
 from predict.serialise import version_of
 from regressors.bank import artifact
@@ -43,8 +44,8 @@ class ProfileState:
     sampled: str
     fitted: str
     pace_half_width: float | None
-    """Half-width in log time, at 90 %, of the machine's pace at a later moment, the widest over the numbers of busy ranks; None where no
-    session read it."""
+    """Half-width in log time, at 90 %, that the machine's pace over time adds to a step whose calls were all timed, the widest over the
+    numbers of busy ranks; None where no session read it."""
     fault: str
     """What is wrong with it and the command that mends it; '' if nothing is."""
 
@@ -76,7 +77,7 @@ def _profile(name: str) -> ProfileState:
             facts = artifact.load(models).facts
             device = device or str(facts["provenance"]["device"].get("name", ""))
             fitted = str(facts["fitted_at"])[:10]
-            pace_half_width = max((each["half_width"] for each in facts.get("pace", {}).values()), default=None)
+            pace_half_width = max((pace_spread(each, {}) for each in facts.get("pace", {}).values()), default=None)
             if newer := sessions_since(facts, samples):
                 faults.append(
                     f"{newer} of its sampling sessions are newer than its time models; run `{_fit(name, home)}`"
@@ -178,7 +179,8 @@ def _version(package: str) -> str:
 FEW = 0.1
 """Share of the shipped rows of the same CPU below which own rows are few: most operators then have none or a handful."""
 UNSTEADY = math.log(1.25)
-"""Half-width of the pace from which an interval is mostly the machine's own: the other parts of a sampled step's make 8 to 12 %."""
+"""Half-width of the pace over time from which an interval is mostly the machine's own: the other parts of a sampled step's make 8 to
+12 %."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,7 +221,7 @@ class Checkup:
             if each.kind == "own" and each.device == self.cpu and half_width > UNSTEADY:
                 again = sampling_command("" if each.name == OWN else each.name, runs=" RUNS=…")
                 yield (
-                    f"The pace of this machine moved by ±{whole_percent(math.expm1(half_width))} while {each.name} was sampled, which widens every "
+                    f"This machine's pace over time, as it moved while {each.name} was sampled, adds ±{whole_percent(math.expm1(half_width))} to every "
                     f"interval: run {again} again when the machine is quiet; rows of a poor pace are taken again first"
                 )
 

@@ -69,7 +69,7 @@ def _profiles(found: Checkup) -> Renderable:
     return first_that_fits(without(), without("whose", "set aside"), without("whose", "set aside", "device"))
 
 
-HEADINGS = ("profile", "whose", "device", "rows", "set aside", "sampled", "fitted", "pace within")
+HEADINGS = ("profile", "whose", "device", "rows", "set aside", "sampled", "fitted", "pace over time")
 
 
 def _cells(found: Checkup, each: ProfileState) -> dict[str, str]:

@@ -5,17 +5,28 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from predict.checkup import doctor
 from predict.prices import sample_provenance as whose_rows
+from predict.prices.pace import pace_spread
+from regressors.bank import artifact
 from sampling.extras import EXTRAS
 from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
 from sampling.store.profiles import OWN, SHIPPED, read_manifest
 from tests.predict.command import Command
+
+PACE: Mapping[str, Any] = {
+    "disturbance": {"compute": 1.1},
+    "mix": {"compute": 1.0},
+    "unexplained": {"at_reference": 0.05, "by_log_pace": 0.0},
+}
+"""Facts of a pace whose readings do not explain all of it."""
 
 
 @pytest.fixture
@@ -111,6 +122,18 @@ def test_a_fitted_profile_of_ones_own_is_named_beside_the_one_that_stands_in(
     assert "or name mine, of this CPU too, with --set cluster.profile=NAME" in doctor().advice
 
 
+@pytest.mark.usefixtures("nothing_own")
+def test_the_pace_of_a_profile_is_the_term_of_a_steps_interval_where_it_is_widest(
+    monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    shipped = artifact.load(SHIPPED_DATA / "regressors" / SHIPPED)
+    paces = {str(ranks): {**PACE, "half_width": 0.03 * ranks} for ranks in (1, 2)}
+    monkeypatch.setattr(artifact, "load", lambda _: shipped._replace(facts={**shipped.facts, "pace": paces}))
+    (found,) = doctor().profiles
+    assert found.pace_half_width == pytest.approx(pace_spread(paces["2"], {})) and found.pace_half_width > 0.06
+    assert "pace over time" in command.text("doctor", "--width", "200")
+
+
 @pytest.mark.parametrize("moved, is_told", [(0.1, False), (0.4, True)])
 def test_a_profile_sampled_while_the_machines_pace_moved_is_to_be_sampled_again(
     own: Path, moved: float, *, is_told: bool
@@ -119,5 +142,5 @@ def test_a_profile_sampled_while_the_machines_pace_moved_is_to_be_sampled_again(
     mine = next(each for each in found.profiles if each.name == "mine")
     paced = replace(mine, pace_half_width=math.log1p(moved))
     advice = replace(found, profiles=(paced,), cpu=mine.device).advice
-    assert ("moved by ±40 % while mine was sampled" in advice) is is_told
+    assert ("as it moved while mine was sampled, adds ±40 % to every interval" in advice) is is_told
     assert ("make sample PROFILE=mine RUNS=" in advice) is is_told

@@ -123,7 +123,7 @@ def at_pace(run: TrainingRun, shown: Mapping[Resource, float]) -> Prediction:
 
 
 SECONDS = 4.0
-"""Seconds for which the reference calls are timed: eight readings, whose median a burst of load does not move."""
+"""Seconds for which the reference calls are timed: a burst of load is shorter, so that the median of the readings does not move with it."""
 TIMEOUT_S = 120.0
 
 

@@ -16,7 +16,7 @@ from sampling.hardware.cluster import Cluster
 Resource: TypeAlias = Literal["compute", "memory", "wire"]
 RESOURCES: tuple[Resource, ...] = get_args(Resource)
 FEWEST_READINGS = 8
-"""Readings whose median a pace beside steps is, at least: those of `--pace now`; beside measured steps there are more."""
+"""Readings whose median a pace is, at least."""
 MOST_RESIDUAL = 0.3
 """Distance in log from the other rows of its call beyond which a row counts as at this distance: a stall says nothing of a pace."""
 

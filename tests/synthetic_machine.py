@@ -215,6 +215,9 @@ class SyntheticMachine:
     def _thread_stopwatch(self, run: Callable[[], None]) -> float:
         return self._wall_stopwatch(run)
 
+    def _process_stopwatch(self, run: Callable[[], None]) -> float:
+        return self._wall_stopwatch(run) * self.cluster.threads
+
     @contextmanager
     def in_place_of_torch(self) -> Iterator[SyntheticRanks]:
         """The timer times this machine's calls by this machine's clock in the block."""
@@ -228,6 +231,7 @@ class SyntheticMachine:
             "sampling.timing.time_calls.build": build,
             "sampling.timing.pace.build": build,
             "sampling.timing.time_calls.host_stopwatch": self.stopwatch_of,
+            "sampling.timing.time_calls.process_stopwatch": self._process_stopwatch,
             "sampling.timing.time_calls.gpu_timer": lambda device, cache_bytes: SyntheticDevice(self),
             "sampling.timing.device_states.read_cpu_clock": self._cpu_clock,
             "sampling.timing.timer.thread_stopwatch": self._thread_stopwatch,

@@ -14,7 +14,7 @@ from predict.layers.run_json import load_run
 from sampling.hardware.cluster import Cluster, Machine
 from sampling.store.pace_log import PaceReading, References
 from sampling.timing.pace import PaceMeter, reference_calls
-from sampling.timing.time_calls import stopwatch_of
+from sampling.timing.time_calls import stopwatch_of_reference
 from sampling.timing.timer import Ranks
 from sampling.torch_work.collectives import process_groups
 
@@ -35,7 +35,7 @@ class ReferenceTimes:
             ranks=_ranks(cluster),
             session=0,
             keep=self._keep,
-            stopwatch_of=lambda call: stopwatch_of(call, device, cluster),
+            stopwatch_of=lambda call: stopwatch_of_reference(call, device, cluster),
             calls={
                 resource: call
                 for resource, call in reference_calls(cluster).items()

@@ -61,7 +61,7 @@ def launch(
     lock: int | None = None,
 ) -> None:
     """Run `worker` (`-m MODULE ARGUMENTS…` or `SCRIPT ARGUMENTS…`) on `processes` ranks of `threads` threads each, on cores of their own
-    (`sampling.ranks.bound`).
+    (`sampling.hardware.cores`).
 
     `meanwhile` is called every POLL_S seconds. Raises RanksFailedError, which begins with `name`, with the first failed
     rank's last lines, or when `timeout_s` have passed. No rank outlives this call, even after an interrupt or a SIGTERM, nor

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sampling.call import Call
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import Cluster
+from sampling.hardware.cores import release_other_threads
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.store.pace import FEWEST_READINGS, Resource
@@ -104,6 +105,7 @@ class PaceMeter:
             self.read()
 
     def read(self) -> None:
+        release_other_threads()
         for resource, call in self.calls.items():
             by_rank = self._times(call)
             each_us = [statistics.median(quiet_repeats(times)) for times in by_rank]
@@ -127,13 +129,14 @@ class PaceMeter:
 
     def _times(self, call: Call) -> list[list[float]]:
         """µs of the call's repeats now on each rank, all at once; of a collective, which ends on all of them together, those of the
-        slowest. No rank waits for the others in between: one that has slept is slow for a while."""
+        slowest. Only what ranks share makes them wait for one another in between: one that has slept is slow for a while."""
         # built anew: where its memory happens to lie changes its time by a per cent, which many readings average out
         workload, stopwatch = build(call, self.device), self.stopwatch_of(call)
+        shared = not isinstance(call, Gemm)
 
         def repeat() -> float:
             workload.prepare("forward")
-            if call.group_size > 1:
+            if shared:
                 self.ranks.barrier()
             return stopwatch(lambda: workload.run("forward"))
 

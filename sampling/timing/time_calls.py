@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, Request
 from sampling.hardware.cluster import Cluster
+from sampling.hardware.cores import release_other_threads
 from sampling.store.pace_log import PaceReading
 from sampling.store.sample import Sample
 from sampling.timing.device_states import time_states
@@ -19,7 +20,7 @@ from sampling.timing.failures import NoOpAfterFailure, SkippedCalls, agreed, fai
 from sampling.timing.launch_time import Captures
 from sampling.timing.pace import PaceMeter, reference_calls
 from sampling.timing.row_checks import timed_row
-from sampling.timing.stopwatch import Stopwatch, host_stopwatch
+from sampling.timing.stopwatch import Stopwatch, host_stopwatch, process_stopwatch
 from sampling.timing.timed_phase import TimedPhase, no_alignment
 from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
 from sampling.torch_work.build import build, forget_compiled
@@ -116,7 +117,7 @@ class _CallTimer:
             ranks=self.ranks,
             session=self.session,
             keep=keep,
-            stopwatch_of=self._stopwatch_of,
+            stopwatch_of=lambda call: stopwatch_of_reference(call, self.device, self.cluster),
             calls={
                 resource: call
                 for resource, call in reference_calls(self.cluster).items()
@@ -149,6 +150,7 @@ class _CallTimer:
         if reason := agreed(reason, self.ranks):
             return self._about(call, reason)
         assert workload is not None
+        release_other_threads()
         if isinstance(workload, Noted) and workload.note:
             self.say(f"{call.NAME}: {workload.note}")
         tolerant = NoOpAfterFailure(workload, spans_ranks=call.group_size > 1)
@@ -224,6 +226,14 @@ def stopwatch_of(call: Call, device: torch.device, cluster: Cluster) -> Stopwatc
     if device.type == "cpu":
         return host_stopwatch(cluster.threads, call.group_size > 1)
     return gpu_timer(device, cluster.gpu.cache_mib * MIB).isolated
+
+
+def stopwatch_of_reference(call: Call, device: torch.device, cluster: Cluster) -> Stopwatch:
+    """The clock by which a reference of the pace is timed: that of calls, but on several threads of a CPU the mean of their CPU times,
+    which other processes that take a core from one of them do not lengthen."""
+    if device.type != "cpu" or call.group_size > 1 or cluster.threads == 1:
+        return stopwatch_of(call, device, cluster)
+    return lambda run: process_stopwatch(run) / cluster.threads
 
 
 @cache

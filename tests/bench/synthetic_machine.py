@@ -47,7 +47,7 @@ from sampling.store.pace_log import PaceLog, PaceReading, References
 from sampling.store.paced_rows import at_their_pace, followed_log
 from sampling.store.sample import Sample
 from sampling.timing.pace import PaceMeter, reference_calls
-from sampling.timing.time_calls import stopwatch_of, time_requests
+from sampling.timing.time_calls import stopwatch_of_reference, time_requests
 from sampling.timing.timer import FULL
 from tests.synthetic_machine import DISTURBANCES, HORIZON_S, MOMENT_NOISE, SyntheticMachine, TrueTimes
 
@@ -214,7 +214,7 @@ def read_pace(machine: SyntheticMachine) -> list[PaceReading]:
             ranks=ranks,
             session=0,
             keep=found.append,
-            stopwatch_of=lambda call: stopwatch_of(call, device_of(machine.cluster), machine.cluster),
+            stopwatch_of=lambda call: stopwatch_of_reference(call, device_of(machine.cluster), machine.cluster),
             calls=reference_calls(machine.cluster),
         )
         for _ in range(READINGS):

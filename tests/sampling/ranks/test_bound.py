@@ -1,4 +1,4 @@
-"""Ranks have cores of their own, and so do their threads."""
+"""Programs start on cores of their own."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sampling.ranks.bound import own_cores
+from sampling.hardware.cores import own_cores
 from sampling.ranks.launch import launch
 
 WORKER = """
@@ -16,16 +16,6 @@ from pathlib import Path
 found = {"cores": sorted(os.sched_getaffinity(0)), "bind": os.environ.get("OMP_PROC_BIND"), "arguments": sys.argv[1:]}
 Path(sys.argv[1], os.environ["RANK"]).write_text(json.dumps(found))
 """
-
-
-def test_each_rank_gets_its_share_of_the_cores_it_may_use() -> None:
-    allowed = {1, 2, 3, 5, 8, 9}
-    assert [own_cores(rank=rank, ranks=3, threads=2, allowed=allowed) for rank in range(3)] == [{1, 2}, {3, 5}, {8, 9}]
-    assert own_cores(rank=1, ranks=2, threads=1, allowed=allowed) == {2}
-
-
-def test_ranks_that_are_too_many_share_all_cores() -> None:
-    assert own_cores(rank=3, ranks=4, threads=1, allowed={0, 1, 2}) == {0, 1, 2}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux binds processes to cores")

@@ -24,7 +24,6 @@ from sampling.store.pace_log import MOST_DISTURBED, PaceReading
 from sampling.timing.stopwatch import Stopwatch
 from sampling.timing.timer import Ranks, combined, quiet_repeats
 from sampling.torch_work.build import build
-from sampling.units import MIB
 
 if TYPE_CHECKING:
     import torch
@@ -32,16 +31,14 @@ if TYPE_CHECKING:
 COMPUTE_US, TRAFFIC_US = 4000.0, 100.0
 """Time of the product at the stated efficiency, and of the memory pass and the collective at the stated bandwidth: long beside a clock's
 resolution, a launch and the waking of a thread, short beside a row."""
-BEYOND_CACHES = 2
-"""Least size of the memory pass in last-level caches: a smaller one shows what else the caches hold."""
 PRECISIONS = ("bf16", "fp32")
 """Precisions of the references, those that a device lacks left out; on a CPU the second, which every CPU is quick at."""
 WARM_UPS = 2
 """Runs of a reference before it is timed: what ran before it has the caches, and a workload has two copies."""
 REPEATS = 5
-"""Timed runs of a reference: their quiet median is known to 2 to 4 % on two cores of a shared machine."""
+"""Timed runs of a reference: of the product, their quiet median is known to 1 to 3 % on two cores of a shared machine."""
 EVERY_S = 0.5
-"""Least time between readings: they take 20 to 60 ms."""
+"""Least time between readings: they take 15 to 40 ms."""
 
 Reference: TypeAlias = Gemm | Stream | AllReduce
 
@@ -54,10 +51,7 @@ def reference_calls(cluster: Cluster) -> Mapping[Resource, Reference]:
     side = _power_of_two((flops / 2) ** (1 / 3))
     calls: dict[Resource, Reference] = {
         "compute": Gemm(dtype=dtype, m=side, n=side, k=side),
-        "memory": Stream(
-            dtype=dtype,
-            size_bytes=_power_of_two(max(TRAFFIC_US * gpu.bytes_per_us(), BEYOND_CACHES * gpu.cache_mib * MIB)),
-        ),
+        "memory": Stream(dtype=dtype, size_bytes=_power_of_two(TRAFFIC_US * gpu.bytes_per_us())),
     }
     ranks = cluster.nodes * cluster.gpus_per_node
     if ranks > 1:

@@ -93,11 +93,14 @@ class Judgement:
     """Probability that the run is sound: that nothing but the prediction's error and noise is between the two."""
     causes: tuple[Cause, ...]
     """What is seen first, the costliest at the top, then what is likely."""
+    slowdown: float | None = None
+    """The time of a step over that at the pace of the profile's rows, by the reference calls beside the steps; None without them."""
 
     @property
     def verdict(self) -> str:
-        """normal, perhaps slow, or slow; faster, for a step below the prediction's interval."""
-        if self.measured.step_us < self.prediction.step_time.low_us:
+        """normal, perhaps slow, or slow; faster, for a step below the prediction's interval that a faster machine does not explain."""
+        step_us = self.measured.step_us
+        if max(step_us, step_us / (self.slowdown or 1.0)) < self.prediction.step_time.low_us:
             return "faster"
         if self.normal_probability >= PERHAPS:
             return "normal"
@@ -217,6 +220,9 @@ MACHINE_ADVICE: Mapping[str, str] = {
 }
 """Kind of a device → what shows that it is slower than usual."""
 ON_CPU = "other work on its cores, or lower clocks"
+ON_GPU = "lower clocks or a power limit, other work, or a weak GPU"
+SLOWED_BY: Mapping[str, str] = {"cpu": ON_CPU, "cuda": ON_GPU, "rocm": ON_GPU}
+"""Kind of a device → what makes it slower than usual."""
 
 
 def _slower_machine(prediction: Prediction) -> Suspect:
@@ -227,7 +233,7 @@ def _slower_machine(prediction: Prediction) -> Suspect:
         paced = "; `predict one-batch CONFIG --pace now` times this machine's pace" if is_read else ""
         return Suspect(
             cause=MACHINE,
-            text=f"This machine at {{speed}} of its usual pace would explain the step: {ON_CPU}.",
+            text=f"This machine at {{speed}} of its usual pace would explain the step: {SLOWED_BY[kind]}.",
             advice=f"{MACHINE_ADVICE[kind]}{paced}",
             sized=True,
             usual=USUAL_SLOWING,
@@ -236,7 +242,7 @@ def _slower_machine(prediction: Prediction) -> Suspect:
     found = _sized(
         MACHINE,
         {name: SLOWEST * getattr(run.execution, name) for name in ("product_time", "memory_time")},
-        "Its GPUs at {speed} of their usual pace would explain the step: lower clocks or a power limit, other work on them, or one weak GPU.",
+        f"Its GPUs at {{speed}} of their usual pace would explain the step: {SLOWED_BY[kind]}.",
         MACHINE_ADVICE[kind],
     )
     return replace(found, usual=USUAL_SLOWING, weight=OF_MACHINE)
@@ -255,7 +261,8 @@ def judge(prediction: Prediction, measured: MeasuredStep) -> Judgement:
     over_us = sum(each.over_median_us for each in seen if each.cause in (DATA, LATE_RANKS))
     slowed = excess + math.log1p(over_us / measured.step_us)
     pace = pace_over(prediction, measured.references)
-    beside = excess - (math.log(pace.slowdown) if pace else 0.0)
+    slowdown = pace.slowdown if pace else 1.0
+    beside = excess - math.log(slowdown)
     tried = [*_tried(prediction, _open_suspects(prediction, measured, pace), beside, deviation)]
     normal, of_each = _probabilities(beside, deviation, tried)
     alone, _ = _probabilities(slowed, deviation, [])
@@ -274,9 +281,13 @@ def judge(prediction: Prediction, measured: MeasuredStep) -> Judgement:
         for each in seen
     ]
     likely = sorted(zip(of_each, tried, strict=True), key=lambda each: -each[0])
-    causes += [_likely(prediction, measured, one, chance) for chance, one in likely if chance >= LIKELY]
+    causes += [_likely(prediction, measured, slowdown, one, chance) for chance, one in likely if chance >= LIKELY]
     return Judgement(
-        prediction=prediction, measured=measured, normal_probability=min(normal, alone), causes=tuple(causes)
+        prediction=prediction,
+        measured=measured,
+        normal_probability=min(normal, alone),
+        causes=tuple(causes),
+        slowdown=pace.slowdown if pace else None,
     )
 
 
@@ -306,11 +317,12 @@ def _of_pace(prediction: Prediction, measured: MeasuredStep, pace: Pace | None) 
     """The machine, where the reference calls beside the steps show that it was slower."""
     if pace is None or math.log(pace.slowdown) < LEAST_REACH:
         return
+    kind = prediction.run.cluster.gpu.kind
     yield Cause(
         cause=MACHINE,
-        text=f"The reference calls beside the steps show this machine at {percent(1 / pace.slowdown)} of the pace of its rows: {ON_CPU}.",
+        text=f"The reference calls beside the steps show this machine at {percent(1 / pace.slowdown)} of the pace of its rows: {SLOWED_BY[kind]}.",
         cost_us=measured.step_us * (1 - 1 / pace.slowdown),
-        advice=MACHINE_ADVICE["cpu"],
+        advice=MACHINE_ADVICE[kind],
     )
 
 
@@ -367,13 +379,16 @@ def _between(excess: float, deviation: float, reach: float, usual: float = math.
     return seen * math.exp(rarer * (shift / 2 - excess)) * (rarer / -math.expm1(-rarer * reach) if rarer else 1 / reach)
 
 
-def _likely(prediction: Prediction, measured: MeasuredStep, one: _Tried, chance: float) -> Cause:
+def _likely(prediction: Prediction, measured: MeasuredStep, slowdown: float, one: _Tried, chance: float) -> Cause:
+    """A cause as weighed at the pace of the rows. A faster machine makes it cost less; what a slower one adds is the machine's cost."""
     suspect, run = one.suspect, prediction.run
-    speed = 1 / _size(prediction, measured.step_us, one) if suspect.sized else 1.0
+    at_pace_us = measured.step_us / slowdown
+    speed = 1 / _size(prediction, at_pace_us, one) if suspect.sized else 1.0
+    lost_us = max(0.0, min(at_pace_us, one.step_us) - prediction.median_us)
     return Cause(
         cause=suspect.cause,
-        text=suspect.text.format(step=duration(one.step_us), speed=percent(speed)),
-        cost_us=max(0.0, min(measured.step_us, one.step_us) - prediction.median_us),
+        text=suspect.text.format(step=duration(one.step_us * slowdown), speed=percent(speed)),
+        cost_us=lost_us * min(1.0, slowdown),
         probability=chance,
         settings={path: value_of(run, path) for path in suspect.wrong},
         wrong={} if suspect.sized else suspect.wrong,
@@ -398,7 +413,7 @@ def value_of(run: TrainingRun, path: str) -> Any:
 
 
 def _size(prediction: Prediction, step_us: float, one: _Tried) -> float:
-    """The size at which a suspect makes the measured step, times its usual value; by two secants, since a step grows about evenly."""
+    """The size at which a suspect makes a step of this time, times its usual value; by two secants, since a step grows about evenly."""
     if not one.suspect.wrong:
         return min(SLOWEST, step_us / prediction.median_us)
     path, largest = next(iter(one.suspect.wrong.items()))

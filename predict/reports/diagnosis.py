@@ -60,12 +60,12 @@ def _reason(judgement: Judgement) -> str:
     if mistaken := unit_mistake(judgement.measured.step_us / judgement.prediction.median_us):
         return f"about {mistaken} the prediction: the unit of the time is probably wrong"
     if judgement.verdict == "faster":
-        on_cpu = judgement.prediction.run.cluster.gpu.kind == "cpu"
-        faster = ", or this machine is faster than when its rows were taken" if on_cpu else ""
+        is_open = judgement.prediction.run.cluster.gpu.kind == "cpu" and judgement.slowdown is None
+        faster = ", or this machine is faster than when its rows were taken" if is_open else ""
         return f"below the prediction's interval: the run is hardly as its config says{faster}; check its settings, first those that were assumed"
-    return (
-        f"{chance(judgement.normal_probability)} likely that only the prediction's error and noise lie between the two"
-    )
+    is_short = judgement.measured.step_us <= judgement.prediction.median_us and judgement.verdict != "normal"
+    paced = "slower than this machine's pace allows; " if is_short and (judgement.slowdown or 1.0) < 1 else ""
+    return f"{paced}{chance(judgement.normal_probability)} likely that only the prediction's error and noise lie between the two"
 
 
 def verdict_line(judgement: Judgement) -> str:

@@ -13,9 +13,10 @@ from predict.measured_runs.judge import MACHINE, Judgement, judge, suspects, wit
 from predict.measured_runs.measured_step import MeasuredStep, measured_step
 from predict.measurement import pace as pace_module
 from predict.measurement.measurement import settings_of
+from predict.reports.diagnosis import verdict_line
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
-from tests.bench.diagnosis import FOUR_NODES
+from tests.bench.diagnosis import FOUR_NODES, SMALL
 from tests.predict.command import Command
 from tests.predict.measurement.test_pace import prices_at, slowed
 
@@ -127,6 +128,49 @@ def test_a_pace_that_was_read_beside_the_steps_is_a_fact(monkeypatch: pytest.Mon
     assert "this machine at 66.7 % of the pace of its rows" in found.causes[0].text
     at_its_pace = judged(prediction, 2.0, references=(slowed(1.0),))
     assert at_its_pace.causes and probability_of(MACHINE, at_its_pace) == 0
+
+
+@pytest.mark.parametrize(("longer", "references"), [(1.0, 0.6), (0.9, 0.5), (3.0, 2.0)])
+def test_causes_are_weighed_at_the_pace_that_was_read(
+    monkeypatch: pytest.MonkeyPatch, longer: float, references: float
+) -> None:
+    monkeypatch.setattr(pace_module, "open_prices", prices_at)
+    run = predict.load(SMALL, ["cluster.nodes=1"])
+    prediction = predict.estimate(run, prices=prices_at(run.cluster, run.execution))
+    found = judged(prediction, longer, references=(slowed(references),))
+    slowdown = found.slowdown or 1.0
+    assert slowdown == pytest.approx(references, rel=0.05), "fixed waits follow no pace"
+    at_pace = judged(prediction, longer / slowdown)
+    likely = {each.cause: each for each in found.causes if each.probability < 1}
+    assert likely
+    for cause in (each for each in at_pace.causes if each.cause in likely):
+        assert likely[cause.cause].cost_us == pytest.approx(cause.cost_us * min(1.0, slowdown))
+        assert 0 < likely[cause.cause].share_of(found.measured.step_us) < 1
+    known_us = sum(each.cost_us for each in found.causes if each.cause == MACHINE)
+    lost_us = found.measured.step_us - prediction.median_us * min(1.0, slowdown)
+    assert all(known_us + each.cost_us <= lost_us * 1.000001 for each in likely.values()), "no time counts twice"
+
+
+def test_a_short_step_is_called_slow_only_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace_module, "open_prices", prices_at)
+    run = predict.load("configs/runs/demo.yml")
+    prediction = predict.estimate(run, prices=prices_at(run.cluster, run.execution))
+    found = judged(prediction, 1.0, references=(slowed(0.2),))
+    assert "slow" in found.verdict
+    assert "slower than this machine's pace allows" in verdict_line(found)
+    assert judged(prediction, 0.4, references=(slowed(0.4),)).verdict == "normal", "the machine is as much faster"
+    assert judged(prediction, 0.1, references=(slowed(0.4),)).verdict == "faster"
+    assert "pace allows" not in verdict_line(judged(prediction, 3.0, references=(slowed(2.0),)))
+
+
+def test_a_slower_gpu_is_said_in_the_words_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace_module, "open_prices", prices_at)
+    run = predict.load(SMALL, ["cluster.gpus_per_node=1", "plan.dp=1", "plan.zero=0"])
+    prediction = predict.estimate(run, prices=prices_at(run.cluster, run.execution))
+    found = judged(prediction, 1.5, references=(slowed(1.5),)).causes[0]
+    assert (found.cause, found.probability) == (MACHINE, 1)
+    assert found.text.endswith("lower clocks or a power limit, other work, or a weak GPU.")
+    assert "nvidia-smi" in found.advice
 
 
 def test_explain_takes_a_log_without_a_trace(command: Command, prediction: Prediction) -> None:

@@ -12,10 +12,16 @@ SCRIPT = "predict"
 """The installed script's name."""
 
 
-def is_command(given: Sequence[str]) -> bool:
-    """Whether Python was given these arguments, up to the module or script that it runs, to start one of our commands."""
-    *_, option, started = ("", *given)
-    if option == "-m":
+def is_command(whole: Sequence[str], arguments: Sequence[str]) -> bool:
+    """Whether the command line `whole`, which ends with the program's own `arguments`, started one of our commands.
+
+    Not where it ends otherwise: a program may replace sys.argv, and a worker of a pool has its parent's.
+    """
+    start = len(whole) - len(arguments)
+    if start < 1 or whole[start:] != arguments:
+        return False
+    started = whole[start - 1]
+    if whole[start - 2 : start - 1] == ["-m"]:
         return started.partition(".")[0] in PACKAGES
     return started.rpartition("/")[2] == SCRIPT
 
@@ -28,5 +34,5 @@ def in_a_line(kind: type[BaseException], error: BaseException, trace: TracebackT
         sys.__excepthook__(kind, error, trace)
 
 
-if is_command(sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]):
+if is_command(sys.orig_argv, sys.argv[1:]):
     sys.excepthook = in_a_line

@@ -31,6 +31,14 @@ del sys.argv[0]
 runpy.run_module(sys.argv[0], run_name="__main__")
 """
 """Runs a module, and interrupts it where it imports what takes long."""
+IN_WORKERS = """
+from importlib import import_module
+from joblib import Parallel, delayed
+
+imported = Parallel(n_jobs=2)(delayed(import_module)("predict") for _ in range(2))
+print([module.__name__ for module in imported])
+"""
+"""Imports a package of ours in processes that have this one's arguments."""
 COMMANDS = (
     ("predict", "one-batch", DEMO),
     ("sampling", "--help"),
@@ -162,19 +170,34 @@ def test_a_program_that_imports_the_packages_keeps_its_own_words_for_an_interrup
     assert done.stderr.endswith("KeyboardInterrupt\n") and "Traceback" in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [[], ["search", "run.yml", "--set", "a=b", "--set", "c=d", "--json"]])
 @pytest.mark.parametrize(
-    ("given", "ours"),
+    ("started", "ours"),
     [
         (["python", "-m", "predict"], True),
+        (["-m", "predict"], True),
         (["python", "-X", "dev", "-m", "regressors.active.guided_sampling"], True),
         (["python", "/usr/bin/predict"], True),
         (["python", "-m", "pytest"], False),
         (["python", "train.py"], False),
         (["python"], False),
+        ([], False),
     ],
 )
-def test_a_command_is_known_by_how_python_was_started(given: list[str], ours: bool) -> None:
-    assert is_command(given) is ours
+def test_a_command_is_known_by_how_python_was_started(started: list[str], ours: bool, arguments: list[str]) -> None:
+    assert is_command([*started, *arguments], arguments) is ours
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 14])
+def test_arguments_that_a_program_set_for_itself_start_no_command(count: int) -> None:
+    assert not is_command(["python", "-m", "predict", "search"], ["other"] * count)
+
+
+@pytest.mark.parametrize("count", [0, 7, 14])
+def test_workers_import_our_packages_whatever_the_arguments_of_their_parent(count: int) -> None:
+    given = [sys.executable, "-c", IN_WORKERS, *["--json"] * count]
+    pool = subprocess.run(given, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (pool.stdout, pool.returncode) == ("['predict', 'predict']\n", 0), pool.stderr
 
 
 def test_a_pipe_that_is_not_stdout_is_a_bug() -> None:

@@ -155,7 +155,7 @@ class Attention(Mixer):
             causal=True,
             window=share.window,
         )
-        yield from in_chunks(whole, share.chunk or tokens)
+        yield from attention_in_chunks(whole, share.chunk or tokens)
 
 
 BIASING_PASSES = 2
@@ -237,7 +237,7 @@ def core_calls(
     )
     calls = attended(rank.run, attention, window=window)
     if chunk:
-        calls = tuple((part, share) for call, share in calls for part in in_chunks(call, chunk))
+        calls = tuple((part, share) for call, share in calls for part in attention_in_chunks(call, chunk))
     own = heads * head_dim + kv_heads * (head_dim + attention.value_head_dim)
     narrowed = _to_fp8(rank, own) if execution.fp8_attention else ()
     if rank.plan.cp > 1 and rank.plan.cp_method == "ring" and not window:
@@ -256,7 +256,7 @@ def _to_fp8(rank: RankShare, width: int) -> Works:
     return ((Stream(dtype=rank.dtype, size_bytes=moved), 1),)
 
 
-def in_chunks(whole: AttentionCall, chunk: int) -> tuple[AttentionCall, ...]:
+def attention_in_chunks(whole: AttentionCall, chunk: int) -> tuple[AttentionCall, ...]:
     """Attention of sequences whose tokens see their own chunk alone."""
     return tuple(
         replace(whole, batch=many * whole.batch, seq_len=tokens)

@@ -12,7 +12,7 @@ from predict.prices.cost_model import CallPhase, CostModel
 from predict.prices.price_list import Prices
 from regressors.bank.times import Times
 from regressors.dataset.device_facts import Z_90
-from regressors.dataset.pace_facts import Unexplained
+from regressors.dataset.pace_facts import RULE, Unexplained
 from sampling.hardware.cluster import Cluster
 from sampling.number_text import significant
 from sampling.store.pace import FEWEST_READINGS, Resource, Response, pace_of
@@ -115,7 +115,9 @@ def disturbance_beside(prices: Prices, cluster: Cluster, references: References)
 
 
 def _own_pace_facts(prices: Prices, cluster: Cluster) -> Mapping[str, Any]:
-    return {} if prices.transfer_error else pace_facts_of(prices.provenance["samples"] or {}, cluster)
+    """The facts of the rows of this machine; none by an older rule, whose references are others."""
+    facts = prices.provenance["samples"] or {}
+    return {} if prices.transfer_error or facts.get("pace_rule") != RULE else pace_facts_of(facts, cluster)
 
 
 def paces_text(paces: Mapping[Resource, float]) -> str:

@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from pathlib import Path
 
 from sampling.hardware.cores import bind_to_own_cores
 
@@ -13,6 +14,7 @@ def main() -> None:
         del sys.argv[0]
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
+        sys.path[0] = str(Path(sys.argv[0]).parent)
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 

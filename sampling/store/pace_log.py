@@ -221,8 +221,10 @@ class Series:
         """Standard deviation, in log, of one reading of the slowest rank about those beside it, by the median distance of neighbours."""
         return neighbours_deviation([math.log(time_us) for time_us in self.slowest_us])
 
-    def pace_at(self, at_s: float) -> float:
-        """The pace at a moment: between those at the readings before and after it."""
+    def pace_at(self, at_s: float, session: int) -> float:
+        """The pace at a moment of a session: between those at the readings before and after it; 1 in a session without readings."""
+        if session not in self.sessions:
+            return 1.0
         after = bisect_left(self.at_s, at_s)
         if after in (0, len(self.at_s)):
             return math.exp(self.log_pace[min(after, len(self.at_s) - 1)])

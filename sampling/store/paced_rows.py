@@ -50,7 +50,7 @@ def _pace_at(log: PaceLog, sample: Sample, cluster: Cluster) -> float:
     if sample.at_s is None:
         return 1.0
     paces = {
-        resource: log.response(sample.busy_ranks, resource)(series.pace_at(sample.at_s))
+        resource: log.response(sample.busy_ranks, resource)(series.pace_at(sample.at_s, sample.session))
         for resource, series in log.beside(sample.busy_ranks, sample.call.group_size).items()
     }
     return pace_of(sample.call, sample.phase, cluster, paces)
@@ -143,6 +143,8 @@ def _slowing(log: PaceLog, sample: Sample, cluster: Cluster) -> list[float]:
     shares = resource_shares(sample.call, sample.phase, cluster)
     assert sample.at_s is not None
     return [
-        -shares[resource] * float(np.log(beside[resource].pace_at(sample.at_s))) if resource in beside else 0.0
+        -shares[resource] * float(np.log(beside[resource].pace_at(sample.at_s, sample.session)))
+        if resource in beside
+        else 0.0
         for resource in RESOURCES
     ]

@@ -1,7 +1,7 @@
 """Times short reference calls between a session's calls, so that the pace of the machine at each row is known.
 
 One reference is bound by compute, one by memory, and where several ranks run, one is a collective over all of them. Each takes at most
-some milliseconds and is timed as the session's calls are: by the same clock, on all busy ranks at once.
+some milliseconds and is timed on all busy ranks at once.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class PaceMeter:
     session: int
     keep: Callable[[PaceReading], None]
     stopwatch_of: Callable[[Call], Stopwatch]
-    """The clock by which the session times a call."""
+    """The clock by which a reference is timed."""
     calls: Mapping[Resource, Reference]
     _last_s: float = -math.inf
 

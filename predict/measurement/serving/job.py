@@ -31,6 +31,7 @@ from predict.measurement.serving.scheduler import Request, Scheduler
 from predict.serving.config import load_serving
 from predict.serving.kv_cache import cache_room
 from predict.serving.traffic import Traffic, traffic_of
+from sampling.hardware.cores import release_other_threads
 from sampling.torch_work.build import torch_dtype
 
 READING_S = 1.0
@@ -133,6 +134,7 @@ class ReceivedPrompts:
         self.received: deque[tuple[int, bytes]] = deque()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
+        release_other_threads()
 
     def _read(self) -> None:
         for _ in range(len(self.traffic)):

@@ -28,7 +28,7 @@ def prices_at(cluster: Cluster, execution: Execution, paces: Mapping[Resource, f
         "disturbance": {"compute": 1.1},
         "mix": {"compute": 0.75, "memory": 0.25},
     }
-    facts = {"pace": {str(cluster.gpus_per_node): of_pace}}
+    facts = {"pace": {str(cluster.gpus_per_node): of_pace}, "pace_rule": RULE}
     model = AtPace(SpeedOfLight(), paces or {})
     return PriceList([model], cluster, profile_error=0.0, provenance={"samples": facts})
 

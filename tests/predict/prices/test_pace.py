@@ -23,7 +23,7 @@ FACTS = {
 
 
 def prices(of_pace: Mapping[str, Any], *, transfer_error: float = 0.0) -> PriceList:
-    samples = {"pace": {"2": of_pace}}
+    samples = {"pace": {"2": of_pace}, "pace_rule": RULE}
     return PriceList(
         [SpeedOfLight()], CLUSTER, profile_error=0.0, transfer_error=transfer_error, provenance={"samples": samples}
     )

@@ -23,14 +23,15 @@ done.set()
 """
 
 
-def test_each_rank_gets_its_share_of_the_cores_it_may_use() -> None:
+def test_each_rank_gets_an_even_share_of_the_cores_it_may_use() -> None:
     allowed = {1, 2, 3, 5, 8, 9}
     assert [own_cores(rank=rank, ranks=3, threads=2, allowed=allowed) for rank in range(3)] == [{1, 2}, {3, 5}, {8, 9}]
-    assert own_cores(rank=1, ranks=2, threads=1, allowed=allowed) == {2}
+    assert own_cores(rank=1, ranks=2, threads=1, allowed=allowed) == {5, 8, 9}
 
 
-def test_ranks_that_are_too_many_share_all_cores() -> None:
-    assert own_cores(rank=3, ranks=4, threads=1, allowed={0, 1, 2}) == {0, 1, 2}
+def test_ranks_have_no_cores_of_their_own_where_these_are_too_few_for_their_threads() -> None:
+    assert own_cores(rank=3, ranks=4, threads=1, allowed={0, 1, 2}) == set()
+    assert own_cores(rank=1, ranks=2, threads=2, allowed={0, 1}) == set()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux binds threads to cores")

@@ -61,9 +61,10 @@ def test_the_pace_of_a_row_is_that_of_its_own_mix_at_its_moment() -> None:
 def test_two_disturbed_readings_among_five_move_no_pace_and_a_change_of_pace_is_sharp() -> None:
     disturbed = [replace(each, time_us=400.0) if each.at_s in (9.0, 11.0) else each for each in slowing()]
     series = PaceLog(disturbed).beside(2)["compute"]
-    assert series.pace_at(10.0) == 1.0
-    assert series.pace_at(38.0) == 1.0
-    assert series.pace_at(42.0) == pytest.approx(1 / 1.5)
+    assert series.pace_at(10.0, 0) == 1.0
+    assert series.pace_at(42.0, 1) == 1.0, "nobody read the pace in that session"
+    assert series.pace_at(38.0, 0) == 1.0
+    assert series.pace_at(42.0, 0) == pytest.approx(1 / 1.5)
 
 
 def test_steps_are_disturbed_as_the_readings_beside_those_that_count_are() -> None:

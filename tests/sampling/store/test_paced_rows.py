@@ -65,7 +65,7 @@ def test_without_a_call_timed_twice_readings_that_are_mostly_noise_count_less() 
     times = (100 * math.exp(random.normal(0, 0.2)) for _ in slowing())
     noisy = [replace(each, time_us=time_us, slowest_us=time_us) for each, time_us in zip(slowing(), times, strict=True)]
     assert responses(PaceLog(noisy), [(ROW, CLUSTER)])[2, "compute"].within < 0.4
-    levels = [PaceLog(noisy).beside(2)["compute"].pace_at(float(second)) for second in range(100)]
+    levels = [PaceLog(noisy).beside(2)["compute"].pace_at(float(second), 0) for second in range(100)]
     assert max(levels) < 1.2 * min(levels)  # of single readings, 2.4 times
     assert responses(PaceLog(slowing()), [(ROW, CLUSTER)])[2, "compute"].within > 0.95
 

@@ -13,6 +13,7 @@ from predict.prices.pace import AtPace
 from predict.prices.price_list import PriceList
 from predict.run.execution import Execution
 from predict.step.prediction import Prediction
+from regressors.dataset.pace_facts import RULE
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
 from sampling.store.pace import Resource

@@ -9,6 +9,7 @@ import pytest
 from predict.prices.open import SpeedOfLight
 from predict.prices.pace import DISTURBANCE_WIDTH, pace_spread, paces_beside
 from predict.prices.price_list import PriceList
+from regressors.dataset.pace_facts import RULE
 from sampling.hardware.cluster import load_cluster
 
 CLUSTER = load_cluster(hardware="cpu", nodes=1, gpus_per_node=2, profile="", cores=2)

@@ -117,7 +117,7 @@ def _chunks(given: Arguments, pp: int, vpp: int, of_chunk: int | None, ends: Map
         problem = f"{pp} stages do not split {counted} layers evenly, which Megatron-LM refuses; give a divisor of {counted}, or {own}"
         given.fault(NAMES["plan.pp"], problem)
     elif of_chunk and of_stage % of_chunk:
-        problem = f"{of_chunk} does not divide the {of_stage} layers of a stage, which Megatron-LM refuses; give one of {divisors(of_stage)}"
+        problem = f"{of_chunk} does not divide the {of_stage} layers of a stage, which Megatron-LM refuses; give {divisors(of_stage)}"
         given.fault("num_layers_per_virtual_pipeline_stage", problem)
     return max(1, of_stage // of_chunk) if of_chunk else vpp
 

@@ -96,7 +96,7 @@ def _experts_out_of_reach(fields: dict[str, Scalar], family: Family) -> Iterator
         return
     at, of = family.keys["experts.groups"].name, family.keys["experts.topk_groups"].name
     if count % groups:
-        yield Fault(path=at, problem=f"{groups} groups do not divide the {count} experts; set one of {divisors(count)}")
+        yield Fault(path=at, problem=f"{groups} groups do not divide the {count} experts; set {divisors(count)}")
     elif chosen > groups or chosen * (count // groups) < topk <= count:
         least = -(-topk // (count // groups))
         problem = f"{topk} experts cannot come from {chosen} of the {groups} groups of {count // groups}"
@@ -176,5 +176,5 @@ def _odd_heads(fields: Mapping[str, Scalar], family: Family, given: Mapping[Any,
 def _uneven_groups(fields: Mapping[str, Scalar], family: Family) -> Iterator[Fault]:
     heads, kv_heads = fields.get("heads"), fields.get("kv_heads")
     if isinstance(heads, int) and isinstance(kv_heads, int) and heads % kv_heads and not _own_heads(family):
-        problem = f"{kv_heads} does not divide the {heads} query heads; set one of {divisors(heads)}"
+        problem = f"{kv_heads} does not divide the {heads} query heads; set {divisors(heads)}"
         yield Fault(path=family.keys["kv_heads"].name, problem=problem)

@@ -132,10 +132,10 @@ def near_multiples(value: int, factor: int) -> str:
 
 
 def divisors(number: int, *, where: Callable[[int], bool] = lambda divisor: True) -> str:
-    """The smallest divisors of a number, DIVISORS_LISTED at most, in words, `where` a condition holds; sought among the first thousand
-    integers."""
+    """The smallest divisors of a number, DIVISORS_LISTED at most, in words as `1` or `one of 1, 2, 4`, `where` a condition holds; sought
+    among the first thousand integers."""
     found = [each for each in range(1, min(number, 1000) + 1) if number % each == 0 and where(each)]
-    return ", ".join(map(str, found[:DIVISORS_LISTED]))
+    return ("one of " if len(found) > 1 else "") + ", ".join(map(str, found[:DIVISORS_LISTED]))
 
 
 def counted(number: int, what: str) -> str:

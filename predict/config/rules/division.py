@@ -13,7 +13,7 @@ def degrees_make_the_world(dp: int, tp: int, pp: int, cp: int, nodes: int, gpus_
     model_ranks, world = tp * pp * cp, nodes * gpus_per_node
     says = f"tp · pp · cp · dp = {model_ranks * dp}, but the cluster has nodes · gpus_per_node = {world} ranks"
     if world % model_ranks:
-        yield f"{says}; no plan.dp mends that; set tp · pp · cp, now {model_ranks}, to one of {divisors(world)}"
+        yield f"{says}; no plan.dp mends that; set tp · pp · cp, now {model_ranks}, to {divisors(world)}"
     elif model_ranks * dp != world:
         yield f"{says}; set plan.dp to {world // model_ranks}"
 
@@ -22,7 +22,7 @@ def degrees_make_the_world(dp: int, tp: int, pp: int, cp: int, nodes: int, gpus_
 def tp_divides_heads(tp: int, heads: int, *, kv_heads: int = 0, ffn: int = 0, framework: str = "") -> Problems:
     if heads % tp:
         advice = tensor_degrees(heads, kv_heads, ffn, framework)
-        yield f"{tp} does not divide the {heads} attention heads; set one of {advice}"
+        yield f"{tp} does not divide the {heads} attention heads; set {advice}"
 
 
 @rule("plan.tp", "the key and value heads do not divide by tp", of_each_model=True)
@@ -30,14 +30,14 @@ def tp_divides_kv_heads(tp: int, kv_heads: int, heads: int, framework: str, *, f
     if kv_heads != heads and not spreads(kv_heads, tp, framework):
         also = f" (framework {WHOLE_LAYERS} copies no heads)" if kv_heads < tp else ""
         advice = tensor_degrees(heads, kv_heads, ffn, framework)
-        yield f"{tp} does not divide the {kv_heads} key and value heads{also}; set one of {advice}"
+        yield f"{tp} does not divide the {kv_heads} key and value heads{also}; set {advice}"
 
 
 @rule("plan.tp", "the width of the MLP does not divide by tp", of_each_model=True)
 def tp_divides_ffn(tp: int, ffn: int, *, heads: int = 0, kv_heads: int = 0, framework: str = "") -> Problems:
     if ffn % tp:
         advice = tensor_degrees(heads, kv_heads, ffn, framework)
-        yield f"{tp} does not divide the MLP's width {ffn}; set one of {advice}"
+        yield f"{tp} does not divide the MLP's width {ffn}; set {advice}"
 
 
 @rule("model.vocab_size", "the vocabulary does not divide by tp")
@@ -48,7 +48,7 @@ def tp_divides_vocabulary(
         padded = -(-vocab // tp) * tp
         advice = tensor_degrees(heads, kv_heads, ffn, framework, vocab)
         yield (
-            f"{vocab} is not a multiple of plan.tp = {tp}, and torch pads no vocabulary; set plan.tp to one of {advice}, or vocab_size to "
+            f"{vocab} is not a multiple of plan.tp = {tp}, and torch pads no vocabulary; set plan.tp to {advice}, or vocab_size to "
             f"{padded}"
         )
 
@@ -95,4 +95,4 @@ def shards_divide_replicas(shard: int, dp: int, cp: int, zero: int) -> Problems:
     if shard and not zero:
         yield f"{shard} ranks share a state that plan.zero 0 does not shard; set plan.zero to 1 or more, or plan.shard to 0"
     elif shard and dp * cp % shard:
-        yield f"{shard} does not divide the dp · cp = {dp * cp} replicas; set one of {divisors(dp * cp)}"
+        yield f"{shard} does not divide the dp · cp = {dp * cp} replicas; set {divisors(dp * cp)}"

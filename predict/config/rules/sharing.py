@@ -32,7 +32,7 @@ def tp_divides_the_sequence(
     if sp and seq_len % tp:
         advice = tensor_degrees(heads, kv_heads, ffn, framework, seq_len)
         yield (
-            f"{seq_len} is not a multiple of plan.tp = {tp}, which plan.sp needs; set plan.tp to one of {advice}, or batch.seq_len to "
+            f"{seq_len} is not a multiple of plan.tp = {tp}, which plan.sp needs; set plan.tp to {advice}, or batch.seq_len to "
             f"{near_multiples(seq_len, tp)}"
         )
 
@@ -42,7 +42,7 @@ def cp_divides_the_sequence(seq_len: int, cp: int, *, nodes: int = 0, gpus_per_n
     if seq_len % cp:
         advice = divisors(gcd(seq_len, nodes * gpus_per_node))
         yield (
-            f"{seq_len} is not a multiple of plan.cp = {cp}; set plan.cp to one of {advice}, or batch.seq_len to {near_multiples(seq_len, cp)}"
+            f"{seq_len} is not a multiple of plan.cp = {cp}; set plan.cp to {advice}, or batch.seq_len to {near_multiples(seq_len, cp)}"
         )
 
 
@@ -68,13 +68,13 @@ def ep_needs_experts(ep: int, etp: int, model: ModelSpec) -> Problems:
 @rule("plan.ep", "the experts do not divide by ep", of_each_model=True)
 def ep_divides_experts(ep: int, model: ModelSpec) -> Problems:
     if model.experts and model.experts.count % ep:
-        yield f"{ep} does not divide the {model.experts.count} experts; set one of {divisors(model.experts.count)}"
+        yield f"{ep} does not divide the {model.experts.count} experts; set {divisors(model.experts.count)}"
 
 
 @rule("plan.etp", "an expert's width does not divide by etp", of_each_model=True)
 def etp_divides_expert_width(etp: int, model: ModelSpec) -> Problems:
     if model.experts and model.experts.ffn % etp:
-        yield f"{etp} does not divide the experts' width {model.experts.ffn}; set one of {divisors(model.experts.ffn)}"
+        yield f"{etp} does not divide the experts' width {model.experts.ffn}; set {divisors(model.experts.ffn)}"
 
 
 @rule("plan.ep", "the ranks of a pipeline stage do not divide by ep · etp")
@@ -83,7 +83,7 @@ def experts_fold_into_a_stage(ep: int, etp: int, tp: int, cp: int, dp: int) -> P
     if ranks % (ep * etp):
         yield (
             f"ep · etp = {ep * etp} does not divide the tp · cp · dp = {ranks} ranks of a stage, which experts fold into; "
-            f"set one of {divisors(ranks)}"
+            f"set {divisors(ranks)}"
         )
 
 

@@ -2,7 +2,8 @@
 
 A message of gloo costs threads that wake each other, and copies by the core that the rank computes on:
 
-t = latency · wake-ups + sent bytes / (bandwidth · `efficiency.wire`) + bytes in memory / its bandwidth at `efficiency.elementwise`
+t = latency · wake-ups + network · messages + sent bytes / (bandwidth · `efficiency.wire`) + bytes in memory / (bandwidth of memory ·
+`efficiency.elementwise`)
 
 - Wake-ups follow one another as the sources have them. torch hands a collective to a worker thread, which wakes the caller at its end
   (pytorch, torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, `enqueue` and `runLoop`). A message is announced by the rank that waits for
@@ -13,8 +14,10 @@ t = latency · wake-ups + sent bytes / (bandwidth · `efficiency.wire`) + bytes 
 - Memory is read and written besides by sums (allreduce.cc), by gathering into a buffer that is then copied (`AsyncAllgatherWork`) and by
   a reduce-scatter, which is an all-reduce of a copy (`reduce_scatter_tensor_coalesced`).
 
-The latency is that of a wake-up. With 30 µs, 4 GB/s and 0.5, an all-reduce of some bytes takes 0.3 ms and one of 4 MB 2.6 ms. gloo on a
-server takes 0.2 and 2.1 (meta-pytorch/torchft, pull request 199, one group); in the shipped rows, of two busy cores, 0.4 and 2.6.
+A wake-up takes the latency inside a node, whichever nodes the ranks are on. Between nodes each message that waits for the one before it
+adds a hop of the network, the latency between nodes. With 30 µs, 4 GB/s and 0.5, an all-reduce of some bytes takes 0.3 ms and one of 4 MB
+2.6 ms. gloo on a server takes 0.2 and 2.1 (meta-pytorch/torchft, pull request 199, one group); in the shipped rows, of two busy cores,
+0.4 and 2.6.
 """
 
 import math
@@ -45,6 +48,8 @@ class Work:
 
     wake_ups: int
     """Threads that are woken one after the other."""
+    messages: int
+    """Messages that follow one another."""
     sent_bytes: float
     """Bytes that a rank sends, and receives as many."""
     memory_bytes: float = 0.0
@@ -59,7 +64,9 @@ def gloo_time(call: Collective, cluster: Cluster) -> Times:
     share = 1.0 if isinstance(call, SendRecv) else efficiency["wire"]
     wire_us = work.sent_bytes / (share * link.bytes_per_us())
     memory_us = work.memory_bytes / (efficiency["elementwise"] * cluster.gpu.bytes_per_us())
-    median_us = work.wake_ups * link.latency_us + wire_us + memory_us
+    network_us = cluster.inter_node.latency_us if call.ranks > call.ranks_per_node else 0.0
+    latency_us = work.wake_ups * cluster.intra_node.latency_us + work.messages * network_us
+    median_us = latency_us + wire_us + memory_us
     return Interval.from_log(median_us, HALF_WIDTH).as_times("analytic")
 
 
@@ -70,19 +77,28 @@ def work_of(call: Collective) -> Work:
     copied_bytes = 2 * (size_bytes + shard_bytes)
     step = MESSAGE + SECOND_SEGMENT
     if isinstance(call, SendRecv):
-        return Work(wake_ups=ANNOUNCED, sent_bytes=size_bytes)
+        return Work(wake_ups=ANNOUNCED, messages=1, sent_bytes=size_bytes)
     if isinstance(call, AllGather):
-        return Work(wake_ups=HANDED_OVER + others * step, sent_bytes=others * shard_bytes, memory_bytes=copied_bytes)
+        return Work(
+            wake_ups=HANDED_OVER + others * step,
+            messages=others,
+            sent_bytes=others * shard_bytes,
+            memory_bytes=copied_bytes,
+        )
     if isinstance(call, AllReduce | ReduceScatter):
         summed_bytes = 3 * others * shard_bytes
         return Work(
             wake_ups=HANDED_OVER + 2 * others * step,
+            messages=2 * others,
             sent_bytes=2 * others * shard_bytes,
             memory_bytes=summed_bytes + (copied_bytes if isinstance(call, ReduceScatter) else 0.0),
         )
     # to all others at once, each message after the first by one wake-up more
     return Work(
-        wake_ups=HANDED_OVER + MESSAGE + others - 1, sent_bytes=call.bytes_on_wire(), memory_bytes=2 * shard_bytes
+        wake_ups=HANDED_OVER + MESSAGE + others - 1,
+        messages=1,
+        sent_bytes=call.bytes_on_wire(),
+        memory_bytes=2 * shard_bytes,
     )
 
 
@@ -90,8 +106,12 @@ def wait_after(compute_us: float) -> Times:
     """The wait of a collective that follows so much compute on cores that are all busy.
 
     A thread of gloo that is woken on a core whose rank computes runs when that is done, or when the scheduler's next tick parts the two.
-    In the shipped rows the collectives of a layer over two ranks take 1 to 2 ms longer than alone after 0.2 to 0.5 ms of compute each, and
-    most of them 3 to 8 ms after 4 ms and more. Ranks bound to a core each wait too: all-reduces of 1 KB after 4 ms of products took 2.5 ms
-    in the mean, and 0.3 ms in the fastest tenth.
+    One that is woken on the core of a rank that waits runs at once. The wait is therefore taken as half of the compute, at most half a
+    tick; all of it is a factor of 2 away. Between two ranks bound to a core each, all-reduces of 256 KiB took in the mean 0.1 to 0.4 ms
+    longer than alone after 0.3 ms of products, 0.4 to 1.0 after 1.3 and 1.0 to 1.5 after 5; those of a real step (configs/runs/demo.yml
+    with tp 2) took 1.1 ms longer.
+
+    Ranks that the kernel may put on one core wait for all of it. In the shipped rows, which were taken so, the collectives of a layer
+    over two ranks take 1 to 2 ms longer than alone after 0.2 to 0.5 ms of compute each, and most of them 3 to 8 ms after 4 ms and more.
     """
-    return Interval.from_log(min(compute_us, TICK_US), HALF_WIDTH).as_times("analytic")
+    return Interval.from_log(min(compute_us, TICK_US) / 2, HALF_WIDTH).as_times("analytic")

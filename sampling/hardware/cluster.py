@@ -423,11 +423,11 @@ class ClusterFile:
     intra_node_gb_per_s: GbPerS | None = None
     """GB/s one way per GPU inside a node; default: the hardware's."""
     intra_node_latency_us: LatencyUs | None = None
-    """µs of a hop inside a node; default: the hardware's."""
+    """µs of a hop inside a node, on a CPU of the wake-up of a thread, of which a message takes several; default: the hardware's."""
     inter_node_gb_per_s: GbPerS | None = None
     """GB/s one way per GPU between nodes; default: the hardware's."""
     inter_node_latency_us: LatencyUs | None = None
-    """µs of a hop between nodes; default: the hardware's."""
+    """µs of a hop between nodes, on a CPU of the network alone; default: the hardware's."""
     cores: int | None = None
     """CPU cores of a machine; default: those of the sampled one."""
     power_limit_w: Annotated[float | None, Key(minimum=1, maximum=1e5, meaning="W of a board")] = None

@@ -2,8 +2,8 @@
 
 A rank that waits for another sleeps, and so does a thread at the end of a parallel region. The kernel tends to wake a sleeper on the core
 of whoever woke it: two ranks, or two threads of one, then share a core for a while although another is idle, and a step takes up to
-twice its time. Bound to cores of their own they cannot. The threads of gloo must not be bound with them: they would wait for the end of
-its time slice, some milliseconds.
+twice its time. Bound to cores of their own they cannot. The threads of gloo must not be bound with them: they would wait for the
+thread that computes, up to the 4 ms of a tick of the scheduler.
 """
 
 import os

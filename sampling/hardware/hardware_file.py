@@ -67,7 +67,7 @@ class Link:
     """One rank's way to another, in one direction."""
 
     latency_us: LatencyUs
-    """Latency of a message, in µs."""
+    """Latency of a message, in µs; inside a node of CPUs that of the wake-up of a thread."""
     gb_per_s: GbPerS
     """Bandwidth in one direction, in GB/s."""
     chunk_latency: Annotated[float, Key(maximum=2)] = 0.65

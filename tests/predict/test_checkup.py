@@ -124,14 +124,13 @@ def test_a_fitted_profile_of_ones_own_is_named_beside_the_one_that_stands_in(
 
 @pytest.mark.usefixtures("nothing_own")
 def test_the_pace_of_a_profile_is_the_term_of_a_steps_interval_where_it_is_widest(
-    monkeypatch: pytest.MonkeyPatch, command: Command
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shipped = artifact.load(SHIPPED_DATA / "regressors" / SHIPPED)
     paces = {str(ranks): {**PACE, "half_width": 0.03 * ranks} for ranks in (1, 2)}
     monkeypatch.setattr(artifact, "load", lambda _: shipped._replace(facts={**shipped.facts, "pace": paces}))
     (found,) = doctor().profiles
     assert found.pace_half_width == pytest.approx(pace_spread(paces["2"], {})) and found.pace_half_width > 0.06
-    assert "pace over time" in command.text("doctor", "--width", "200")
 
 
 @pytest.mark.parametrize("moved, is_told", [(0.1, False), (0.4, True)])

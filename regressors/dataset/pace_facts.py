@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # predicting needs no rows
     from sampling.store.sample import Sample
 
 
-RULE = 5
+RULE = 6
 """Version of the rule by which facts are made and readings compared with them; facts of another are not comparable."""
 BIN_S = 10.0
 """Seconds whose readings count as one moment: their own noise averages out, and a burst of load lasts longer."""

@@ -16,7 +16,6 @@ TASKS = Path("/proc/self/task")
 CAN_BIND = hasattr(os, "sched_setaffinity")
 """Whether this system binds threads to cores; macOS does not."""
 
-
 _cores_before: set[int] = set()
 """Cores that this process might use before it was bound; none while it is not."""
 

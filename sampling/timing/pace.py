@@ -28,17 +28,18 @@ from sampling.torch_work.build import build
 if TYPE_CHECKING:
     import torch
 
-COMPUTE_US, TRAFFIC_US = 4000.0, 100.0
-"""Time of the product at the stated efficiency, and of the memory pass and the collective at the stated bandwidth: long beside a clock's
-resolution, a launch and the waking of a thread, short beside a row."""
+COMPUTE_US, OF_CPU_US, TRAFFIC_US = 1000.0, 4000.0, 100.0
+"""Time of the product at the stated efficiency, on a GPU and on a CPU, and of the memory pass and the collective at the stated bandwidth:
+long beside a clock's resolution and a launch, on a CPU the waking of a thread, short beside a row."""
 PRECISIONS = ("bf16", "fp32")
 """Precisions of the references, those that a device lacks left out; on a CPU the second, which every CPU is quick at."""
-WARM_UPS = 2
-"""Runs of a reference before it is timed: what ran before it has the caches, and a workload has two copies."""
+WARM_UPS = 8
+"""Runs of a reference before it is timed: what ran before it has the caches, and a core that has waited is slow at first. After 2 runs a
+product of 2.6 ms took 2 to 6 % longer than after 12 and a pass over memory 20 %, the more so beside steps."""
 REPEATS = 5
 """Timed runs of a reference: of the product, their quiet median is known to 1 to 3 % on two cores of a shared machine."""
 EVERY_S = 0.5
-"""Least time between readings: they take 15 to 40 ms."""
+"""Least time between readings: they take 15 to 50 ms."""
 
 Reference: TypeAlias = Gemm | Stream | AllReduce
 
@@ -47,7 +48,8 @@ def reference_calls(cluster: Cluster) -> Mapping[Resource, Reference]:
     """The reference calls on a cluster whose ranks are all busy; sizes are powers of two."""
     gpu = cluster.gpu
     dtype = next(each for each in PRECISIONS[gpu.kind == "cpu" :] if each in gpu.peak_tflops)
-    flops = COMPUTE_US * gpu.efficiency.get("gemm", 0.5) * gpu.peak_flops_per_us(dtype)
+    compute_us = OF_CPU_US if gpu.kind == "cpu" else COMPUTE_US
+    flops = compute_us * gpu.efficiency.get("gemm", 0.5) * gpu.peak_flops_per_us(dtype)
     side = _power_of_two((flops / 2) ** (1 / 3))
     calls: dict[Resource, Reference] = {
         "compute": Gemm(dtype=dtype, m=side, n=side, k=side),

@@ -1,5 +1,5 @@
-"""Rows to take again: those that contradict each other, since a call does more work of every sort than another and took less time, and
-those at a poor pace of the machine."""
+"""Rows to take again: those that contradict each other, since a call does more work of every sort than another and took less time, or
+since one call took other times at other moments, and those at a poor pace of the machine."""
 
 from __future__ import annotations
 
@@ -74,28 +74,40 @@ def _work(calls: Sequence[Call]) -> NDArray[np.float64]:
 MOST_ROWS = 6
 """Rows of a phase of a call from which on it is not timed again, however they differ."""
 STEADY_ROWS = 3
-"""Rows near the reference pace that a call needs."""
+"""Rows near the reference pace, and near their median, that a call needs."""
 FAR_PACE = 0.05
 """Distance in log from the reference pace up to which a row counts as near it."""
+FAR_TIME = 0.1
+"""Distance in log from the median of a call's rows, at the reference pace, up to which a row counts as near it. A burst of load that is
+shorter than the readings are apart makes a row too slow, and no pace shows it; three rows that agree outvote it."""
 
 
 def worth_retaking(requests: Iterable[Request], kept: Iterable[Sample], ranks: int) -> list[Request]:
-    """The requests, of those timed with `ranks` busy ranks, whose rows contradict others or were mostly taken at another pace than
-    the reference pace, those farthest from it first."""
+    """The requests, of those timed with `ranks` busy ranks, whose rows contradict others, were mostly taken at another pace than the
+    reference pace, or differ at the same; those that are off by the most first."""
     rows = [row for row in kept if row.busy_ranks == ranks and not row.quarantine and row.state == "burst"]
     at_odds = contradictory(rows)
-    distances: dict[tuple[Call, Phase], list[float]] = {}
+    by_phase: dict[tuple[Call, Phase], list[Sample]] = {}
     for row in rows:
-        distances.setdefault((row.call, row.phase), []).append(abs(math.log(row.pace)))
-    far: dict[Request, float] = {}
+        by_phase.setdefault((row.call, row.phase), []).append(row)
+    off: dict[Request, float] = {}
     for request in requests:
-        found = {phase: sorted(distances.get((request.call, phase), ())) for phase in request.phases}
+        found = {phase: by_phase.get((request.call, phase), []) for phase in request.phases}
         phases = tuple(
             phase
             for phase, of in found.items()
-            if 0 < len(of) < MOST_ROWS
-            and ((request.call, phase) in at_odds or of[min(STEADY_ROWS, len(of)) - 1] > FAR_PACE)
+            if 0 < len(of) < MOST_ROWS and ((request.call, phase) in at_odds or _doubt(of) > 1)
         )
         if phases:
-            far[Request(call=request.call, phases=phases)] = max(found[phase][0] for phase in phases)
-    return sorted(far, key=lambda request: -far[request])
+            off[Request(call=request.call, phases=phases)] = max(_doubt(found[phase]) for phase in phases)
+    return sorted(off, key=lambda request: -off[request])
+
+
+def _doubt(rows: Sequence[Sample]) -> float:
+    """How far off the STEADY_ROWS nearest of a call's rows are, in the distances up to which they count as near: the larger of that from the
+    reference pace, and of that from the median."""
+    log_us = [math.log(row.time_us * row.pace) for row in rows]
+    last = min(STEADY_ROWS, len(rows)) - 1
+    from_pace = sorted(abs(math.log(row.pace)) for row in rows)[last]
+    from_median = sorted(abs(one - median(log_us)) for one in log_us)[last]
+    return max(from_pace / FAR_PACE, from_median / FAR_TIME)

@@ -92,7 +92,7 @@ def _run_task(
 ) -> int:
     """Time a task in one job, and in another without the call at fault for each that ends a job; the timings that are left.
 
-    With `again`, rows of the task that contradict others, or were taken at a poor pace of the machine, are taken again.
+    With `again`, the rows that `worth_retaking` finds doubtful are taken again.
     """
     end = time.monotonic() + budget_s
     while True:

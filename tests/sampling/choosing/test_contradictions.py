@@ -41,6 +41,10 @@ def test_the_median_at_the_reference_pace_counts() -> None:
         ([row(2, 20.0), row(2, 20.0), row(2, 20.0, pace=0.8)], True),
         ([*[row(2, 20.0)] * 3, row(2, 20.0, pace=0.8)], False),
         ([row(2, 20.0, pace=0.8)] * MOST_ROWS, False),
+        ([row(2, 20.0), row(2, 21.0), row(2, 36.0)], True),
+        ([row(2, 20.0), row(2, 26.0)], True),
+        ([*[row(2, 20.0)] * 3, row(2, 36.0)], False),
+        ([row(2, 20.0), row(2, 21.0), row(2, 42.0, pace=0.5)], True),
         ([row(2, 40.0), row(3, 20.0)], True),
         ([replace(row(2, 40.0), quarantine="noisy"), row(3, 20.0)], False),
         ([], False),
@@ -50,3 +54,9 @@ def test_doubtful_rows_are_taken_again_a_few_times(rows: list[Sample], again: bo
     request = Request(call=row(2, 1.0).call, phases=("forward", "backward"))
     assert worth_retaking([request], rows, 2) == [replace(request, phases=("forward",))] * again
     assert worth_retaking([request], rows, 1) == []
+
+
+def test_the_rows_that_are_off_by_the_most_are_taken_again_first() -> None:
+    rows = [*[row(2, 20.0, pace=0.9)] * 3, row(8, 50.0), row(8, 80.0)]
+    requests = [Request(call=row(m, 1.0).call, phases=("forward",)) for m in (2, 8)]
+    assert worth_retaking(requests, rows, 2) == [requests[1], requests[0]]

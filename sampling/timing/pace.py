@@ -35,7 +35,7 @@ PRECISIONS = ("bf16", "fp32")
 """Precisions of the references, those that a device lacks left out; on a CPU the second, which every CPU is quick at."""
 WARM_UPS = 8
 """Runs of a reference before it is timed: what ran before it has the caches, and a core that has waited is slow at first. After 2 runs a
-product of 2.6 ms took 2 to 6 % longer than after 12 and a pass over memory 20 %, the more so beside steps."""
+product of 2.6 ms took 2 to 6 % longer than after 12, the more so beside steps."""
 REPEATS = 5
 """Timed runs of a reference: of the product, their quiet median is known to 1 to 3 % on two cores of a shared machine."""
 EVERY_S = 0.5
@@ -125,14 +125,14 @@ class PaceMeter:
 
     def _times(self, call: Call) -> list[list[float]]:
         """µs of the call's repeats now on each rank, all at once; of a collective, which ends on all of them together, those of the
-        slowest. Only what ranks share makes them wait for one another in between: one that has slept is slow for a while."""
+        slowest. Only the ranks of a collective wait for one another in between: one that has slept is slow for a while."""
         # built anew: where its memory happens to lie changes its time by a per cent, which many readings average out
         workload, stopwatch = build(call, self.device), self.stopwatch_of(call)
-        shared = not isinstance(call, Gemm)
+        together = call.group_size > 1
 
         def repeat() -> float:
             workload.prepare("forward")
-            if shared:
+            if together:
                 self.ranks.barrier()
             return stopwatch(lambda: workload.run("forward"))
 
@@ -140,6 +140,6 @@ class PaceMeter:
         for _ in range(WARM_UPS):
             repeat()
         own_times = [repeat() for _ in range(REPEATS)]
-        if call.group_size > 1:
+        if together:
             return [combined(own_times, self.ranks, True, call.DONE_PER_RUN)]
         return self.ranks.gather(own_times)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sampling.call import Call
+from sampling.call import Call, Phase
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
@@ -18,6 +18,7 @@ from sampling.torch_work.collectives.process_groups import LoneRank
 
 PRODUCT = Gemm(dtype="fp32", m=8, n=8, k=8)
 PASS = Stream(dtype="fp32", size_bytes=1024)
+MESSAGE = AllReduce(size_bytes=1024, ranks=2, ranks_per_node=2)
 RUNS = WARM_UPS + REPEATS
 CPU = torch.device("cpu")
 
@@ -30,6 +31,14 @@ class CountedRanks(LoneRank):
 
     def barrier(self) -> None:
         self.barriers += 1
+
+
+class Idle:
+    """A workload that does nothing."""
+
+    def prepare(self, phase: Phase) -> None: ...
+
+    def run(self, phase: Phase) -> None: ...
 
 
 class Clock:
@@ -104,11 +113,14 @@ def test_a_reading_is_due_only_a_while_after_the_last(monkeypatch: pytest.Monkey
     assert len(kept) == 2
 
 
-@pytest.mark.parametrize(("resource", "call", "waits"), [("compute", PRODUCT, 1), ("memory", PASS, 1 + RUNS)])
-def test_ranks_wait_for_one_another_between_repeats_only_over_what_they_share(
+@pytest.mark.parametrize(
+    ("resource", "call", "waits"), [("compute", PRODUCT, 1), ("memory", PASS, 1), ("wire", MESSAGE, 1 + RUNS)]
+)
+def test_ranks_wait_for_one_another_between_repeats_of_a_collective_alone(
     resource: Resource, call: Reference, waits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranks = CountedRanks()
+    monkeypatch.setattr(pace, "build", lambda call, device: Idle())
     meter, _, _ = meter_of({resource: call}, ranks, monkeypatch)
     meter.read()
     assert ranks.barriers == waits
@@ -145,7 +157,6 @@ def test_several_threads_of_a_cpu_are_timed_by_the_mean_of_their_processor_times
 
 
 def test_a_collective_is_timed_by_the_wall_clock() -> None:
-    call = AllReduce(size_bytes=1024, ranks=2, ranks_per_node=2)
-    clock = stopwatch_of_reference(call, CPU, cluster_of(2, 3))
+    clock = stopwatch_of_reference(MESSAGE, CPU, cluster_of(2, 3))
     assert clock is wall_stopwatch
     assert clock is not process_stopwatch

@@ -189,7 +189,7 @@ class FakeBench:
         found = []
         for resource, call in reference_calls(self.cluster).items():
             time_us = OVER_THE_BOUND * physical_bound_us(call, "forward", self.cluster)
-            self.clock.pass_s((pace.WARM_UPS + pace.REPEATS) * (HOST_US + time_us) / 1e6)
+            self.clock.pass_s(sum(pace.runs_of(call)) * (HOST_US + time_us) / 1e6)
             found.append(
                 PaceReading(
                     at_s=self.clock(),

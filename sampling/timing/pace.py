@@ -68,6 +68,12 @@ def size_of(reference: Reference) -> int:
     return reference.m if isinstance(reference, Gemm) else reference.size_bytes
 
 
+def runs_of(reference: Reference) -> tuple[int, int]:
+    """Runs before it is timed, and timed ones: a pass over memory is short, and runs four times as often."""
+    more = 4 if isinstance(reference, Stream) else 1
+    return more * WARM_UPS, more * REPEATS
+
+
 def _power_of_two(size: float) -> int:
     """The largest that is not above `size`."""
     return int(2 ** max(0, math.floor(math.log2(size))))
@@ -123,12 +129,13 @@ class PaceMeter:
             )
         self._last_s = time.monotonic()
 
-    def _times(self, call: Call) -> list[list[float]]:
+    def _times(self, call: Reference) -> list[list[float]]:
         """µs of the call's repeats now on each rank, all at once; of a collective, which ends on all of them together, those of the
         slowest. Only the ranks of a collective wait for one another in between: one that has slept is slow for a while."""
         # built anew: where its memory happens to lie changes its time by a per cent, which many readings average out
         workload, stopwatch = build(call, self.device), self.stopwatch_of(call)
         together = call.group_size > 1
+        warm_ups, repeats = runs_of(call)
 
         def repeat() -> float:
             workload.prepare("forward")
@@ -137,9 +144,9 @@ class PaceMeter:
             return stopwatch(lambda: workload.run("forward"))
 
         self.ranks.barrier()
-        for _ in range(WARM_UPS):
+        for _ in range(warm_ups):
             repeat()
-        own_times = [repeat() for _ in range(REPEATS)]
+        own_times = [repeat() for _ in range(repeats)]
         if together:
             return [combined(own_times, self.ranks, True, call.DONE_PER_RUN)]
         return self.ranks.gather(own_times)

@@ -108,8 +108,8 @@ def wait_after(compute_us: float) -> Times:
     A thread of gloo that is woken on a core whose rank computes runs when that is done, or when the scheduler's next tick parts the two.
     One that is woken on the core of a rank that waits runs at once. The wait is therefore taken as half of the compute, at most half a
     tick; all of it is a factor of 2 away. Between two ranks bound to a core each, all-reduces of 256 KiB took in the mean 0.1 to 0.4 ms
-    longer than alone after 0.3 ms of products, 0.4 to 1.0 after 1.3 and 1.0 to 1.5 after 5; those of a real step (configs/runs/demo.yml
-    with tp 2) took 1.6 ms each, their waits included.
+    longer than alone after 0.3 ms of products, 0.4 to 1.0 after 1.3 and 1.0 to 1.5 after 5. Those of a real step
+    (configs/runs/demo.yml with tp 2) took 1.6 ms each, their waits included.
 
     Ranks that the kernel may put on one core wait for all of it. In the shipped rows, which were taken so, the collectives of a layer
     over two ranks take 1 to 2 ms longer than alone after 0.2 to 0.5 ms of compute each, and most of them 3 to 8 ms after 4 ms and more.

@@ -1,5 +1,5 @@
-"""Rows to take again: those that contradict each other, since a call does more work of every sort than another and took less time, or
-since one call took other times at other moments, and those at a poor pace of the machine."""
+"""Rows to take again: of calls that do more work of every sort than another in less time, of calls whose rows differ from each other, and
+of calls timed at a poor pace of the machine."""
 
 from __future__ import annotations
 
@@ -74,23 +74,23 @@ def _work(calls: Sequence[Call]) -> NDArray[np.float64]:
 MOST_ROWS = 6
 """Rows of a phase of a call from which on it is not timed again, however they differ."""
 STEADY_ROWS = 3
-"""Rows near the reference pace, and near their median, that a call needs."""
+"""Rows of a call that must be near the reference pace, and near their median; all, where it has fewer."""
 FAR_PACE = 0.05
 """Distance in log from the reference pace up to which a row counts as near it."""
 FAR_TIME = 0.1
 """Distance in log from the median of a call's rows, at the reference pace, up to which a row counts as near it. A burst of load that is
-shorter than the readings are apart makes a row too slow, and no pace shows it; three rows that agree outvote it."""
+shorter than readings are apart makes a row too slow, and no pace shows it; three rows near their median outvote it."""
 
 
 def worth_retaking(requests: Iterable[Request], kept: Iterable[Sample], ranks: int) -> list[Request]:
     """The requests, of those timed with `ranks` busy ranks, whose rows contradict others, were mostly taken at another pace than the
-    reference pace, or differ at the same; those that are off by the most first."""
+    reference pace, or differ from each other at that pace; the most doubtful first."""
     rows = [row for row in kept if row.busy_ranks == ranks and not row.quarantine and row.state == "burst"]
     at_odds = contradictory(rows)
     by_phase: dict[tuple[Call, Phase], list[Sample]] = {}
     for row in rows:
         by_phase.setdefault((row.call, row.phase), []).append(row)
-    off: dict[Request, float] = {}
+    doubts: dict[Request, float] = {}
     for request in requests:
         found = {phase: by_phase.get((request.call, phase), []) for phase in request.phases}
         phases = tuple(
@@ -99,13 +99,13 @@ def worth_retaking(requests: Iterable[Request], kept: Iterable[Sample], ranks: i
             if 0 < len(of) < MOST_ROWS and ((request.call, phase) in at_odds or _doubt(of) > 1)
         )
         if phases:
-            off[Request(call=request.call, phases=phases)] = max(_doubt(found[phase]) for phase in phases)
-    return sorted(off, key=lambda request: -off[request])
+            doubts[Request(call=request.call, phases=phases)] = max(_doubt(found[phase]) for phase in phases)
+    return sorted(doubts, key=lambda request: -doubts[request])
 
 
 def _doubt(rows: Sequence[Sample]) -> float:
-    """How far off the STEADY_ROWS nearest of a call's rows are, in the distances up to which they count as near: the larger of that from the
-    reference pace, and of that from the median."""
+    """How doubtful the rows of a call are; above 1 they are timed again. The distance of the STEADY_ROWS nearest to the reference pace,
+    or to the rows' median where that is larger, each as a multiple of the distance that counts as near."""
     log_us = [math.log(row.time_us * row.pace) for row in rows]
     last = min(STEADY_ROWS, len(rows)) - 1
     from_pace = sorted(abs(math.log(row.pace)) for row in rows)[last]

@@ -28,7 +28,7 @@ from sampling.session.gpu_worker import join_session
 from sampling.session.import_archive import import_archive
 from sampling.session.profile import session_entry
 from sampling.speed_of_light import physical_bound_us
-from sampling.store.pace_log import PaceReading
+from sampling.store.pace_log import TIMED_AS, PaceReading
 from sampling.store.profiles import default_profile
 from sampling.store.sample import Sample
 from sampling.timing import pace
@@ -201,6 +201,7 @@ class FakeBench:
                     time_us=time_us,
                     slowest_us=time_us,
                     mean_us=time_us,
+                    timed_as=TIMED_AS,
                 )
             )
         return found

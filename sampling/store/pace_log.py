@@ -24,10 +24,12 @@ from sampling.store.pace import RESOURCES, Resource, Response, Responses, resour
 from sampling.store.sample import Sample
 
 LOG = "pace.jsonl"
+TIMED_AS = 2
+"""Version of the way in which references are timed (`sampling.timing.pace`): by another they take other times at the same pace."""
 MOST_DISTURBED = 5.0
 """Largest slowdown that a repeat counts with in a mean, since a single one may take any time."""
 SPAN = 6
-"""Readings one after the other whose mean disturbance is that of a step: they have as many repeats as a small step has calls."""
+"""Readings one after the other whose mean disturbance is that of a step: 30 repeats of a product, as a small step has calls."""
 MOST_WAIT = 6.0
 """Wait for the slowest rank, in waits of the quarter of the moments with the least, from which on a rank straggles: the wait of two ranks
 of normal noise, a folded normal, has 0.32 deviations there, 0.67 at its median, and is below 1.9 at 94 % of the moments."""
@@ -54,6 +56,8 @@ class PaceReading:
     """The same of the slowest rank, for which the others wait in a step."""
     mean_us: float
     """Mean of all repeats, each of at most MOST_DISTURBED times the median."""
+    timed_as: int = 1
+    """TIMED_AS of its session; the first for a reading that does not say."""
 
     @property
     def key(self) -> Key:
@@ -106,10 +110,11 @@ def append_reading(directory: Path, reading: PaceReading) -> None:
 
 
 def read_log(directory: Path) -> list[PaceReading]:
-    """The readings of a profile, in the order of time, without lines that cannot be read."""
+    """The readings of a profile, in the order of time, without those that were timed otherwise and lines that cannot be read."""
     path = directory / LOG
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    return sorted((found for line in lines if (found := _reading(line))), key=lambda reading: reading.at_s)
+    readings = [found for line in lines if (found := _reading(line)) and found.timed_as == TIMED_AS]
+    return sorted(readings, key=lambda reading: reading.at_s)
 
 
 def _reading(line: str) -> PaceReading | None:

@@ -1,7 +1,7 @@
 """Times short reference calls between a session's calls, so that the pace of the machine at each row is known.
 
-One reference is bound by compute, one by memory, and where several ranks run, one is a collective over all of them. Each takes at most
-some milliseconds and is timed on all busy ranks at once.
+One reference is bound by compute, one by memory, and where several ranks run, one is a collective over all of them. One run takes some
+milliseconds at most, and all busy ranks time it at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sampling.hardware.cores import release_other_threads
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.store.pace import FEWEST_READINGS, Resource
-from sampling.store.pace_log import MOST_DISTURBED, PaceReading
+from sampling.store.pace_log import MOST_DISTURBED, TIMED_AS, PaceReading
 from sampling.timing.stopwatch import Stopwatch
 from sampling.timing.timer import Ranks, combined, quiet_repeats
 from sampling.torch_work.build import build
@@ -28,16 +28,19 @@ from sampling.torch_work.build import build
 if TYPE_CHECKING:
     import torch
 
-COMPUTE_US, OF_CPU_US, TRAFFIC_US = 1000.0, 4000.0, 100.0
-"""Time of the product at the stated efficiency, on a GPU and on a CPU, and of the memory pass and the collective at the stated bandwidth:
-long beside a clock's resolution and a launch, on a CPU the waking of a thread, short beside a row."""
+GPU_COMPUTE_US, CPU_COMPUTE_US, TRAFFIC_US = 1000.0, 4000.0, 100.0
+"""Most time of one run: of the product at the stated efficiency, on a GPU and on a CPU, and of the memory pass and the collective at the
+stated bandwidth. It is long beside a clock's resolution, a launch and, for a CPU's product, the waking of a thread, but short beside a
+row."""
 PRECISIONS = ("bf16", "fp32")
 """Precisions of the references, those that a device lacks left out; on a CPU the second, which every CPU is quick at."""
 WARM_UPS = 8
-"""Runs of a reference before it is timed: what ran before it has the caches, and a core that has waited is slow at first. After 2 runs a
-product of 2.6 ms took 2 to 6 % longer than after 12, the more so beside steps."""
+"""Runs of a product or a collective before it is timed: the caches hold what ran before, and a core that has waited is slow at first. After
+2 runs a product of 2.6 ms took 2 to 6 % longer than after 12, most beside steps."""
 REPEATS = 5
-"""Timed runs of a reference: of the product, their quiet median is known to 1 to 3 % on two cores of a shared machine."""
+"""Timed runs of a product or a collective. The quiet median of the product's is known to 1 to 3 % on two cores of a shared machine."""
+MORE_PASSES = 4
+"""Runs of a pass over memory in place of one of another reference: it is short, and its runs differ by more than those of a product."""
 EVERY_S = 0.5
 """Least time between readings: they take 15 to 50 ms."""
 
@@ -48,7 +51,7 @@ def reference_calls(cluster: Cluster) -> Mapping[Resource, Reference]:
     """The reference calls on a cluster whose ranks are all busy; sizes are powers of two."""
     gpu = cluster.gpu
     dtype = next(each for each in PRECISIONS[gpu.kind == "cpu" :] if each in gpu.peak_tflops)
-    compute_us = OF_CPU_US if gpu.kind == "cpu" else COMPUTE_US
+    compute_us = CPU_COMPUTE_US if gpu.kind == "cpu" else GPU_COMPUTE_US
     flops = compute_us * gpu.efficiency.get("gemm", 0.5) * gpu.peak_flops_per_us(dtype)
     side = _power_of_two((flops / 2) ** (1 / 3))
     calls: dict[Resource, Reference] = {
@@ -69,9 +72,9 @@ def size_of(reference: Reference) -> int:
 
 
 def runs_of(reference: Reference) -> tuple[int, int]:
-    """Runs before it is timed, and timed ones: a pass over memory is short, and runs four times as often."""
-    more = 4 if isinstance(reference, Stream) else 1
-    return more * WARM_UPS, more * REPEATS
+    """How often a reference runs before it is timed, and how often it is timed."""
+    times = MORE_PASSES if isinstance(reference, Stream) else 1
+    return times * WARM_UPS, times * REPEATS
 
 
 def _power_of_two(size: float) -> int:
@@ -125,13 +128,15 @@ class PaceMeter:
                     mean_us=statistics.fmean(
                         min(time, MOST_DISTURBED * time_us) for times in by_rank for time in times
                     ),
+                    timed_as=TIMED_AS,
                 )
             )
         self._last_s = time.monotonic()
 
     def _times(self, call: Reference) -> list[list[float]]:
-        """µs of the call's repeats now on each rank, all at once; of a collective, which ends on all of them together, those of the
-        slowest. Only the ranks of a collective wait for one another in between: one that has slept is slow for a while."""
+        """µs of the call's repeats on each rank, which begin together; of a collective, those of the slowest rank. Only the ranks of a
+        collective wait for one another before each repeat: a rank that has waited is slow for a while, and passes over memory then took
+        up to twice as long, by chance."""
         # built anew: where its memory happens to lie changes its time by a per cent, which many readings average out
         workload, stopwatch = build(call, self.device), self.stopwatch_of(call)
         together = call.group_size > 1

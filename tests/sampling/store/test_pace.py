@@ -14,7 +14,7 @@ from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.store.journal import append_to_journal, fold_journal
 from sampling.store.pace import Resource, resource_shares
-from sampling.store.pace_log import LOG, PaceLog, PaceReading, References, append_reading, read_log
+from sampling.store.pace_log import LOG, TIMED_AS, PaceLog, PaceReading, References, append_reading, read_log
 from sampling.store.paced_rows import at_their_pace, write_paces
 from sampling.store.profiles import Manifest
 from sampling.store.tables import iterate_samples, read_samples
@@ -37,6 +37,7 @@ def reading(at_s: float, time_us: float, resource: Resource = "compute", session
         time_us=time_us,
         slowest_us=time_us,
         mean_us=1.1 * time_us,
+        timed_as=TIMED_AS,
     )
 
 
@@ -129,6 +130,15 @@ def test_a_log_cut_short_or_foreign_is_read_as_far_as_it_is_sound(tmp_path: Path
     lines = [json.dumps(good), *(json.dumps(good | each) for each in unsound)]
     lines += [json.dumps({"at_s": 1}), "[]", json.dumps(good)[:30]]
     (tmp_path / LOG).write_text("\n".join(lines))
+    assert read_log(tmp_path) == [reading(1.0, 100.0)]
+
+
+def test_readings_that_were_timed_otherwise_do_not_count(tmp_path: Path) -> None:
+    append_reading(tmp_path, reading(1.0, 100.0))
+    append_reading(tmp_path, replace(reading(2.0, 100.0), timed_as=TIMED_AS + 1))
+    unsaid = {name: value for name, value in asdict(reading(3.0, 100.0)).items() if name != "timed_as"}
+    with (tmp_path / LOG).open("a") as file:
+        file.write(json.dumps(unsaid) + "\n")
     assert read_log(tmp_path) == [reading(1.0, 100.0)]
 
 

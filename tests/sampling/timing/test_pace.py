@@ -1,9 +1,11 @@
 """The references of the pace: which calls they are, and how their meter times them."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
-from sampling.call import Call, Phase
+from sampling.call import Phase
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
@@ -12,7 +14,7 @@ from sampling.store.pace import FEWEST_READINGS, Resource
 from sampling.store.pace_log import PaceReading
 from sampling.timing import pace
 from sampling.timing.pace import PaceMeter, Reference, reference_calls, runs_of, size_of
-from sampling.timing.stopwatch import process_stopwatch, wall_stopwatch
+from sampling.timing.stopwatch import wall_stopwatch
 from sampling.timing.time_calls import stopwatch_of_reference
 from sampling.torch_work.collectives.process_groups import LoneRank
 
@@ -52,7 +54,7 @@ class Clock:
     def time(self) -> float:
         return self.now_s
 
-    def stopwatch(self, run: object) -> float:
+    def stopwatch(self, run: Callable[[], None]) -> float:
         self.now_s += 0.1
         return 1000.0
 
@@ -64,16 +66,13 @@ def meter_of(
     clock, kept = Clock(), list[PaceReading]()
     monkeypatch.setattr(pace, "time", clock)
 
-    def stopwatch_of(_: Call) -> object:
-        return clock.stopwatch
-
     meter = PaceMeter(
         cluster=cluster_of(1, 1),
         device=CPU,
         ranks=ranks,
         session=3,
         keep=kept.append,
-        stopwatch_of=stopwatch_of,  # type: ignore[arg-type]
+        stopwatch_of=lambda call: clock.stopwatch,
         calls=calls,
     )
     return meter, kept, clock
@@ -126,16 +125,22 @@ def test_ranks_wait_for_one_another_between_repeats_of_a_collective_alone(
     assert ranks.barriers == waits
 
 
-def test_a_product_takes_its_stated_time_and_the_others_at_most_theirs() -> None:
+def product_us(cluster: Cluster) -> float:
+    """Time of the product of a cluster at the stated efficiency."""
+    gpu, product = cluster.gpu, reference_calls(cluster)["compute"]
+    assert isinstance(product, Gemm)
+    return product.flops("forward") / (gpu.efficiency["gemm"] * gpu.peak_flops_per_us(product.dtype))
+
+
+def test_each_reference_takes_at_most_its_stated_time_and_is_not_much_shorter() -> None:
     cluster = cluster_of(2, 1)
-    gpu, calls = cluster.gpu, reference_calls(cluster)
-    product, stream, wire = calls["compute"], calls["memory"], calls["wire"]
+    product, stream, wire = reference_calls(cluster).values()
     assert isinstance(product, Gemm)
     assert isinstance(stream, Stream)
     assert isinstance(wire, AllReduce)
-    product_us = product.flops("forward") / (gpu.efficiency["gemm"] * gpu.peak_flops_per_us(product.dtype))
-    assert pace.OF_CPU_US / 8 < product_us <= pace.OF_CPU_US
-    assert pace.TRAFFIC_US / 2 < stream.size_bytes / gpu.bytes_per_us() <= pace.TRAFFIC_US
+    assert pace.CPU_COMPUTE_US / 8 < product_us(cluster) <= pace.CPU_COMPUTE_US
+    assert pace.TRAFFIC_US / 2 < stream.size_bytes / cluster.gpu.bytes_per_us() <= pace.TRAFFIC_US
+    assert pace.TRAFFIC_US / 2 < wire.size_bytes / cluster.link(2, 2).bytes_per_us() <= pace.TRAFFIC_US
     assert wire.ranks == 2
     assert (size_of(product), size_of(stream), size_of(wire)) == (product.m, stream.size_bytes, wire.size_bytes)
 
@@ -144,9 +149,10 @@ def test_a_lone_rank_has_no_wire() -> None:
     assert set(reference_calls(cluster_of(1, 1))) == {"compute", "memory"}
 
 
-def test_a_gpus_product_has_the_precision_of_training() -> None:
+def test_a_gpus_product_has_the_precision_of_training_and_is_shorter() -> None:
     on_gpu = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=1, profile="test")
     assert reference_calls(on_gpu)["compute"].dtype == "bf16"
+    assert pace.GPU_COMPUTE_US / 8 < product_us(on_gpu) <= pace.GPU_COMPUTE_US
 
 
 def test_several_threads_of_a_cpu_are_timed_by_the_mean_of_their_processor_times(
@@ -157,6 +163,4 @@ def test_several_threads_of_a_cpu_are_timed_by_the_mean_of_their_processor_times
 
 
 def test_a_collective_is_timed_by_the_wall_clock() -> None:
-    clock = stopwatch_of_reference(MESSAGE, CPU, cluster_of(2, 3))
-    assert clock is wall_stopwatch
-    assert clock is not process_stopwatch
+    assert stopwatch_of_reference(MESSAGE, CPU, cluster_of(2, 3)) is wall_stopwatch

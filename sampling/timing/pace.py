@@ -42,7 +42,7 @@ REPEATS = 5
 MORE_PASSES = 4
 """Runs of a pass over memory in place of one of another reference: it is short, and its runs differ by more than those of a product."""
 EVERY_S = 0.5
-"""Least time between readings: they take 15 to 50 ms."""
+"""Least time between readings: they take 20 to 50 ms."""
 
 Reference: TypeAlias = Gemm | Stream | AllReduce
 

@@ -104,8 +104,8 @@ def worth_retaking(requests: Iterable[Request], kept: Iterable[Sample], ranks: i
 
 
 def _doubt(rows: Sequence[Sample]) -> float:
-    """How doubtful the rows of a call are; above 1 they are timed again. The distance of the STEADY_ROWS nearest to the reference pace,
-    or to the rows' median where that is larger, each as a multiple of the distance that counts as near."""
+    """The doubt about the rows of a call, which are timed again above 1: the distance of the STEADY_ROWS nearest to the reference pace, or
+    to the rows' median where that is larger, each as a multiple of the distance that counts as near."""
     log_us = [math.log(row.time_us * row.pace) for row in rows]
     last = min(STEADY_ROWS, len(rows)) - 1
     from_pace = sorted(abs(math.log(row.pace)) for row in rows)[last]

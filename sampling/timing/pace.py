@@ -72,7 +72,7 @@ def size_of(reference: Reference) -> int:
 
 
 def runs_of(reference: Reference) -> tuple[int, int]:
-    """How often a reference runs before it is timed, and how often it is timed."""
+    """Runs of a reference before it is timed, and timed ones."""
     times = MORE_PASSES if isinstance(reference, Stream) else 1
     return times * WARM_UPS, times * REPEATS
 

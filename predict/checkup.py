@@ -45,7 +45,7 @@ class ProfileState:
     fitted: str
     pace_half_width: float | None
     """Half-width in log time, at 90 %, that the machine's pace over time adds to a step whose calls were all timed, the widest over the
-    numbers of busy ranks; None where no session read it."""
+    numbers of busy ranks; None where no session read it at enough moments."""
     fault: str
     """What is wrong with it and the command that mends it; '' if nothing is."""
 
@@ -77,7 +77,8 @@ def _profile(name: str) -> ProfileState:
             facts = artifact.load(models).facts
             device = device or str(facts["provenance"]["device"].get("name", ""))
             fitted = str(facts["fitted_at"])[:10]
-            pace_half_width = max((pace_spread(each, {}) for each in facts.get("pace", {}).values()), default=None)
+            known = [each for each in facts.get("pace", {}).values() if each["half_width"]]
+            pace_half_width = max((pace_spread(each, {}) for each in known), default=None)
             if newer := sessions_since(facts, samples):
                 faults.append(
                     f"{newer} of its sampling sessions are newer than its time models; run `{_fit(name, home)}`"

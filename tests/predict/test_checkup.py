@@ -133,6 +133,14 @@ def test_the_pace_of_a_profile_is_the_term_of_a_steps_interval_where_it_is_wides
     assert found.pace_half_width == pytest.approx(pace_spread(paces["2"], {})) and found.pace_half_width > 0.06
 
 
+@pytest.mark.usefixtures("nothing_own")
+def test_too_few_readings_of_a_pace_show_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = artifact.load(SHIPPED_DATA / "regressors" / SHIPPED)
+    paces = {"1": {**PACE, "half_width": 0.0}}
+    monkeypatch.setattr(artifact, "load", lambda _: shipped._replace(facts={**shipped.facts, "pace": paces}))
+    assert doctor().profiles[0].pace_half_width is None
+
+
 @pytest.mark.parametrize("moved, is_told", [(0.1, False), (0.4, True)])
 def test_a_profile_sampled_while_the_machines_pace_moved_is_to_be_sampled_again(
     own: Path, moved: float, *, is_told: bool

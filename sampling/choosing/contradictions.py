@@ -107,7 +107,8 @@ def _doubt(rows: Sequence[Sample]) -> float:
     """The doubt about the rows of a call, which are timed again above 1: the distance of the STEADY_ROWS nearest to the reference pace, or
     to the rows' median where that is larger, each as a multiple of the distance that counts as near."""
     log_us = [math.log(row.time_us * row.pace) for row in rows]
+    middle = median(log_us)
     last = min(STEADY_ROWS, len(rows)) - 1
     from_pace = sorted(abs(math.log(row.pace)) for row in rows)[last]
-    from_median = sorted(abs(one - median(log_us)) for one in log_us)[last]
+    from_median = sorted(abs(one - middle) for one in log_us)[last]
     return max(from_pace / FAR_PACE, from_median / FAR_TIME)

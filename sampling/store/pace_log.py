@@ -110,11 +110,10 @@ def append_reading(directory: Path, reading: PaceReading) -> None:
 
 
 def read_log(directory: Path) -> list[PaceReading]:
-    """The readings of a profile, in the order of time, without those that were timed otherwise and lines that cannot be read."""
+    """The readings of a profile, in the order of time, without lines that cannot be read."""
     path = directory / LOG
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    readings = [found for line in lines if (found := _reading(line)) and found.timed_as == TIMED_AS]
-    return sorted(readings, key=lambda reading: reading.at_s)
+    return sorted((found for line in lines if (found := _reading(line))), key=lambda reading: reading.at_s)
 
 
 def _reading(line: str) -> PaceReading | None:
@@ -140,12 +139,13 @@ def reading_of(fields: Mapping[str, Any]) -> PaceReading:
 
 class PaceLog:
     """The readings of a profile, by reference call, and how far calls follow them: in full where `responses` has no entry. Readings of
-    another size than the last are of a call that is a reference no more, and are left out."""
+    another size than the last are of a call that is a reference no more, and are left out like those that were timed otherwise."""
 
     def __init__(self, readings: Iterable[PaceReading], responses: Responses | None = None) -> None:
         self.responses = responses or {}
         by_key: dict[Key, list[PaceReading]] = {}
-        for reading in sorted(readings, key=lambda reading: reading.at_s):
+        comparable = [reading for reading in readings if reading.timed_as == TIMED_AS]
+        for reading in sorted(comparable, key=lambda reading: reading.at_s):
             by_key.setdefault(reading.key, []).append(reading)
         self.series = {
             key: Series.of([reading for reading in of_key if reading.size == of_key[-1].size])

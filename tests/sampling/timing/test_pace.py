@@ -11,7 +11,7 @@ from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.store.pace import FEWEST_READINGS, Resource
-from sampling.store.pace_log import PaceReading
+from sampling.store.pace_log import TIMED_AS, PaceReading
 from sampling.timing import pace
 from sampling.timing.pace import PaceMeter, Reference, reference_calls, runs_of, size_of
 from sampling.timing.stopwatch import wall_stopwatch
@@ -65,7 +65,6 @@ def meter_of(
     """A meter whose runs take 0.1 s each of a clock of its own, and what it keeps."""
     clock, kept = Clock(), list[PaceReading]()
     monkeypatch.setattr(pace, "time", clock)
-
     meter = PaceMeter(
         cluster=cluster_of(1, 1),
         device=CPU,
@@ -86,9 +85,9 @@ def cluster_of(ranks: int, threads: int) -> Cluster:
 def test_a_reading_says_what_was_timed_and_how_large_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     meter, kept, _ = meter_of({"compute": PRODUCT, "memory": PASS}, LoneRank(), monkeypatch)
     meter.read()
-    assert [(one.resource, one.size, one.session, one.time_us) for one in kept] == [
-        ("compute", 8, 3, 1000.0),
-        ("memory", 1024, 3, 1000.0),
+    assert [(one.resource, one.size, one.session, one.time_us, one.timed_as) for one in kept] == [
+        ("compute", 8, 3, 1000.0, TIMED_AS),
+        ("memory", 1024, 3, 1000.0, TIMED_AS),
     ]
 
 
